@@ -46,7 +46,6 @@ class ColumnChange:
     expected_seconds: float | None
     summary: str
     rows_stored: int = 0
-
     rows_lost: int = 0
 
     def __str__(self) -> str:

@@ -501,7 +501,7 @@ type BackfillSpec struct {
 	//	*BackfillSpec_ReadVersion
 	//	*BackfillSpec_ReadTag
 	ReadFrom isBackfillSpec_ReadFrom `protobuf_oneof:"read_from"`
-	// Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+	// The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
 	Concurrency *int32 `protobuf:"varint,7,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
 	// Rows between checkpoints; overrides what the function asks for.
 	Checkpoint *CheckpointBounds `protobuf:"bytes,8,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
@@ -511,8 +511,8 @@ type BackfillSpec struct {
 	CommitGranularity *int32 `protobuf:"varint,10,opt,name=commit_granularity,json=commitGranularity,proto3,oneof" json:"commit_granularity,omitempty"`
 	// Compute at most this many fragments (a sample run), 1 or more; unset: all.
 	NumFrags *int32 `protobuf:"varint,11,opt,name=num_frags,json=numFrags,proto3,oneof" json:"num_frags,omitempty"`
-	// Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-	// `concurrency` times as many calls run at once.
+	// The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+	// to `concurrency` times as many calls run at once.
 	IntraApplierConcurrency *int32 `protobuf:"varint,12,opt,name=intra_applier_concurrency,json=intraApplierConcurrency,proto3,oneof" json:"intra_applier_concurrency,omitempty"`
 	// Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
 	// column keeps. Every other row stays as it is, rows that were never computed too. See JobService.RetryJob.
@@ -1630,7 +1630,7 @@ type RefreshSpec struct {
 	MaxRowsPerFragment *int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3,oneof" json:"max_rows_per_fragment,omitempty"`
 	// Which ways are allowed.
 	Policy RefreshSpec_Policy `protobuf:"varint,4,opt,name=policy,proto3,enum=leman.v1.RefreshSpec_Policy" json:"policy,omitempty"`
-	// Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+	// The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
 	Concurrency *int32 `protobuf:"varint,5,opt,name=concurrency,proto3,oneof" json:"concurrency,omitempty"`
 	// Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices.
 	OptimizeIndices bool `protobuf:"varint,6,opt,name=optimize_indices,json=optimizeIndices,proto3" json:"optimize_indices,omitempty"`

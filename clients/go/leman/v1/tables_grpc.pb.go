@@ -67,7 +67,7 @@ type TableServiceClient interface {
 	// however slowly its caller reads.
 	//
 	// An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-	// counts what was read. One with `include_checkpointed` begins anew.
+	// counts what was read. A call with `include_checkpointed` starts over.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -509,7 +509,7 @@ type TableServiceServer interface {
 	// however slowly its caller reads.
 	//
 	// An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-	// counts what was read. One with `include_checkpointed` begins anew.
+	// counts what was read. A call with `include_checkpointed` starts over.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a

@@ -295,7 +295,7 @@ class BackfillSpec(_message.Message):
     read_tag: _builtins.str
     """The version that this tag of the table stands for when the job is planned first."""
     concurrency: _builtins.int
-    """Worker processes at the most, 1 to 10,000; unset: one for each task slot."""
+    """The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot."""
     task_size: _builtins.int
     """Rows in a unit of work, 1 or more; unset: chosen from the measured cost."""
     commit_granularity: _builtins.int
@@ -303,8 +303,8 @@ class BackfillSpec(_message.Message):
     num_frags: _builtins.int
     """Compute at most this many fragments (a sample run), 1 or more; unset: all."""
     intra_applier_concurrency: _builtins.int
-    """Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-    `concurrency` times as many calls run at once.
+    """The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+    to `concurrency` times as many calls run at once.
     """
     failed_only: _builtins.bool
     """Compute only rows that are marked as failed: under the function's version, or under an earlier one whose values the
@@ -916,7 +916,7 @@ class RefreshSpec(_message.Message):
     policy: Global___RefreshSpec.Policy.ValueType
     """Which ways are allowed."""
     concurrency: _builtins.int
-    """Worker processes at the most, 1 to 10,000; unset: one for each task slot."""
+    """The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot."""
     optimize_indices: _builtins.bool
     """Once the view is right, bring its indexes up to date: see CommitService.OptimizeIndices."""
     on_stale_input: Global___OnStaleInput.ValueType

@@ -79,7 +79,7 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
   } | { case: undefined; value?: undefined };
 
   /**
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    *
    * @generated from field: optional int32 concurrency = 7;
    */
@@ -114,8 +114,8 @@ export type BackfillSpec = Message<"leman.v1.BackfillSpec"> & {
   numFrags?: number | undefined;
 
   /**
-   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-   * `concurrency` times as many calls run at once.
+   * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+   * to `concurrency` times as many calls run at once.
    *
    * @generated from field: optional int32 intra_applier_concurrency = 12;
    */
@@ -766,7 +766,7 @@ export type RefreshSpec = Message<"leman.v1.RefreshSpec"> & {
   policy: RefreshSpec_Policy;
 
   /**
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    *
    * @generated from field: optional int32 concurrency = 5;
    */

@@ -952,7 +952,7 @@ export type ReadRowsRequest = Message<"leman.v1.ReadRowsRequest"> & {
    * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
    * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
    * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-   * runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+   * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
    *
    * @generated from field: bool include_checkpointed = 12;
    */
@@ -1038,7 +1038,7 @@ export const TableService: GenService<{
    * however slowly its caller reads.
    *
    * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-   * counts what was read. One with `include_checkpointed` begins anew.
+   * counts what was read. A call with `include_checkpointed` starts over.
    *
    * Errors:
    * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a

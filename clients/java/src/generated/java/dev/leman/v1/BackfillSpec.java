@@ -358,7 +358,7 @@ private static final long serialVersionUID = 0L;
   private int concurrency_ = 0;
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -370,7 +370,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -504,8 +504,8 @@ private static final long serialVersionUID = 0L;
   private int intraApplierConcurrency_ = 0;
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-   * `concurrency` times as many calls run at once.
+   * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+   * to `concurrency` times as many calls run at once.
    * </pre>
    *
    * <code>optional int32 intra_applier_concurrency = 12;</code>
@@ -517,8 +517,8 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-   * `concurrency` times as many calls run at once.
+   * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+   * to `concurrency` times as many calls run at once.
    * </pre>
    *
    * <code>optional int32 intra_applier_concurrency = 12;</code>
@@ -2276,7 +2276,7 @@ private static final long serialVersionUID = 0L;
     private int concurrency_ ;
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2288,7 +2288,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2300,7 +2300,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2316,7 +2316,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 7;</code>
@@ -2657,8 +2657,8 @@ private static final long serialVersionUID = 0L;
     private int intraApplierConcurrency_ ;
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-     * `concurrency` times as many calls run at once.
+     * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+     * to `concurrency` times as many calls run at once.
      * </pre>
      *
      * <code>optional int32 intra_applier_concurrency = 12;</code>
@@ -2670,8 +2670,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-     * `concurrency` times as many calls run at once.
+     * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+     * to `concurrency` times as many calls run at once.
      * </pre>
      *
      * <code>optional int32 intra_applier_concurrency = 12;</code>
@@ -2683,8 +2683,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-     * `concurrency` times as many calls run at once.
+     * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+     * to `concurrency` times as many calls run at once.
      * </pre>
      *
      * <code>optional int32 intra_applier_concurrency = 12;</code>
@@ -2700,8 +2700,8 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-     * `concurrency` times as many calls run at once.
+     * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+     * to `concurrency` times as many calls run at once.
      * </pre>
      *
      * <code>optional int32 intra_applier_concurrency = 12;</code>

@@ -152,7 +152,7 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -161,7 +161,7 @@ public interface BackfillSpecOrBuilder extends
   boolean hasConcurrency();
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 7;</code>
@@ -255,8 +255,8 @@ public interface BackfillSpecOrBuilder extends
 
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-   * `concurrency` times as many calls run at once.
+   * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+   * to `concurrency` times as many calls run at once.
    * </pre>
    *
    * <code>optional int32 intra_applier_concurrency = 12;</code>
@@ -265,8 +265,8 @@ public interface BackfillSpecOrBuilder extends
   boolean hasIntraApplierConcurrency();
   /**
    * <pre>
-   * Threads in each worker process that call the function at the same time, 1 to 1,000; unset: one. At most
-   * `concurrency` times as many calls run at once.
+   * The number of threads in each worker process that call the function at the same time, from 1 to 1,000. Unset: one. Up
+   * to `concurrency` times as many calls run at once.
    * </pre>
    *
    * <code>optional int32 intra_applier_concurrency = 12;</code>

@@ -237,7 +237,7 @@ public interface ReadRowsRequestOrBuilder extends
    * files takes the place of the value in the latest version, where the column's function of now, or one whose values the
    * column keeps, computed it from the row's inputs of now. Of several outcomes of a row a value comes before a failure,
    * then what was stored last; a row that failed is NULL. `where` is about these values, too. It works while a job
-   * runs, and after it failed or was cancelled. As more is stored all the time, an interrupted call begins anew.
+   * runs, and after it failed or was cancelled. Jobs keep storing values, so an interrupted call starts over.
    * </pre>
    *
    * <code>bool include_checkpointed = 12;</code>

@@ -330,7 +330,7 @@ private static final long serialVersionUID = 0L;
   private int concurrency_ = 0;
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 5;</code>
@@ -342,7 +342,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 5;</code>
@@ -1253,7 +1253,7 @@ private static final long serialVersionUID = 0L;
     private int concurrency_ ;
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 5;</code>
@@ -1265,7 +1265,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 5;</code>
@@ -1277,7 +1277,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 5;</code>
@@ -1293,7 +1293,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+     * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
      * </pre>
      *
      * <code>optional int32 concurrency = 5;</code>

@@ -94,7 +94,7 @@ public interface RefreshSpecOrBuilder extends
 
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 5;</code>
@@ -103,7 +103,7 @@ public interface RefreshSpecOrBuilder extends
   boolean hasConcurrency();
   /**
    * <pre>
-   * Worker processes at the most, 1 to 10,000; unset: one for each task slot.
+   * The maximum number of worker processes, from 1 to 10,000. Unset: one per task slot.
    * </pre>
    *
    * <code>optional int32 concurrency = 5;</code>

@@ -472,7 +472,7 @@ public final class TableServiceGrpc {
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
      * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. One with `include_checkpointed` begins anew.
+     * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -902,7 +902,7 @@ public final class TableServiceGrpc {
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
      * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. One with `include_checkpointed` begins anew.
+     * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -1308,7 +1308,7 @@ public final class TableServiceGrpc {
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
      * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. One with `include_checkpointed` begins anew.
+     * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
@@ -1709,7 +1709,7 @@ public final class TableServiceGrpc {
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
      * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
-     * counts what was read. One with `include_checkpointed` begins anew.
+     * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
      *   column is named twice; correct the field that BadRequest names.
