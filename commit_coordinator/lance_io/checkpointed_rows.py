@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from commit_coordinator.garbage.references import Column, computed_column
 from commit_coordinator.tables.decoded_size import bytes_beside_dictionaries
 from core import keys, row_states
-from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
+from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root, in_own_folder
 from core.checkpoints.records import FragmentRecord, read_record
 from core.checkpoints.rows import ROW_ADDRESS, Piece, from_checkpoint
 from core.domain.ranges import RowRange
@@ -135,7 +135,10 @@ class _StoredColumn:
         self.fragment_ids: set[int] = set()
         for number, (name, version) in enumerate(functions):
             family = dataclasses.replace(own, udf_name=name, udf_version=version)
-            ranges, others = parsed(family, store.list_keys(family.head))
+            listed = store.list_keys(family.head)
+            if in_own_folder(uri):  # the table may have been moved since
+                family = family.as_made(listed)
+            ranges, others = parsed(family, listed)
             self._ranges.append(ranges.some(np.argsort(ranges.fragment_ids, kind="stable")))
             for key in family.parse_all(others):
                 self._others[key.fragment_id].append((number, key))

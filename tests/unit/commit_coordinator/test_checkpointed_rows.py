@@ -78,6 +78,15 @@ def test_stored_values_show_and_other_rows_have_what_the_version_has(tmp_path):
     assert [*pa.Table.from_batches(plain.batches)["y"].to_pylist()] == [None] * ROWS
 
 
+def test_what_was_stored_before_the_table_was_moved_shows(tmp_path):
+    stored = Stored(tmp_path)
+    stored.checkpoint(0, (0, 2), ["a", "b"])
+    before = stored.values()
+    (tmp_path / "t.lance").rename(tmp_path / "moved.lance")
+    stored.uri = str(tmp_path / "moved.lance")
+    assert stored.values() == before == ["a", "b", *[None] * (ROWS - 2)]
+
+
 def test_a_row_that_failed_is_null_and_a_value_of_another_run_comes_before_the_failure(tmp_path):
     stored = Stored(tmp_path)
     failed, computed = RowState.FAILED, RowState.COMPUTED
