@@ -87,7 +87,7 @@ def _stale_inputs(error: LemanError) -> frozenset[str]:
     return frozenset(error.facts.get("inputs", "").split(", "))
 
 
-def _compute_inputs(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
+def _set_on_stale_input(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
     run.status.update(request=replace(run.status.job.backfill, on_stale_input=on_stale_input))
 
 
@@ -366,15 +366,15 @@ class ColumnsRun:
             stale = _stale_inputs(error)
             if not stale or not stale <= self._computed:
                 raise
-            _compute_inputs(run, OnStaleInput.FIRST)
+            _set_on_stale_input(run, OnStaleInput.FIRST)
             plan = await run.plan()
         if run.status.job.backfill.on_stale_input is OnStaleInput.ERROR:
             if self._columns.keys() & set(plan.header.input_columns):
-                _compute_inputs(run, OnStaleInput.FIRST)
+                _set_on_stale_input(run, OnStaleInput.FIRST)
         elif self.status.job.backfill.on_stale_input is OnStaleInput.ERROR and not (
             {stale.column for stale in plan.header.stale_inputs} <= self._columns.keys()
         ):
-            _compute_inputs(run, OnStaleInput.ERROR)
+            _set_on_stale_input(run, OnStaleInput.ERROR)
             plan = await run.plan()
         return plan
 

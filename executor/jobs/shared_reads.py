@@ -17,11 +17,12 @@ from dataclasses import dataclass, field, replace
 
 from core.domain.plan import FragmentTask, Plan, StagedFile
 from core.domain.ranges import RowRange
-from core.domain.work import FragmentWork, InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
+from core.domain.work import FragmentWork, UnitOutcome, WorkContext, WorkUnit
 from core.errors import LemanError
 from core.lance_io.scan import FragmentReader
 from core.task_columns import PlannedTasks
 from executor.jobs.job_metrics import JobMetrics
+from executor.scheduling.local_runner import LoopSink
 from executor.worker.shared_scan import SharedScan
 from executor.worker.worker_loop import WorkerState
 
@@ -177,7 +178,7 @@ class SharedReads:
             key = number, id(column)
             if key not in self._states:
                 self._states[key] = WorkerState(column.context)
-            sink = _Sink(column.metrics, loop)
+            sink = LoopSink(column.metrics.report, loop)
             return self._states[key].run(unit, sink, stopped=self._stop.is_set, reader=scan.reader_for(member))
         finally:
             scan.leave(member)
@@ -197,18 +198,3 @@ def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
     for result in outcome.results:
         if result.staged is not None:
             column.staged[result.fragment_id] = result.staged
-
-
-class _Sink:
-    """Delivers progress reports to the event loop."""
-
-    def __init__(self, metrics: JobMetrics, loop: asyncio.AbstractEventLoop) -> None:
-        self._metrics = metrics
-        self._loop = loop
-
-    def send(self, report: ProgressReport) -> None:
-        """Send a report, see `core.ports.ProgressSink`."""
-        self._loop.call_soon_threadsafe(self._metrics.report, report)
-
-    def in_flight(self, in_flight: InFlightRows) -> None:
-        """Ignore rows in flight: a thread cannot die without the executor."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
@@ -77,7 +78,7 @@ async def _worker(
 ) -> None:
     loop = asyncio.get_running_loop()
     worker_state = WorkerState(context)
-    sink = _Sink(unit_source, loop)
+    sink = LoopSink(unit_source.on_report, loop)
 
     def run(unit: WorkUnit) -> UnitOutcome:
         return worker_state.run(unit, sink, stopped=stop.is_set)
@@ -89,16 +90,20 @@ async def _worker(
         unit_source.on_outcome(await loop.run_in_executor(pool, run, unit))
 
 
-class _Sink:
-    """The way of progress reports to the event loop, where they come before the outcome of their unit."""
+class LoopSink:
+    """The way of progress reports to the event loop, where they come before the outcome of their unit.
 
-    def __init__(self, unit_source: UnitSource, loop: asyncio.AbstractEventLoop) -> None:
-        self._unit_source = unit_source
+    Args:
+        report: Takes them there.
+    """
+
+    def __init__(self, report: Callable[[ProgressReport], object], loop: asyncio.AbstractEventLoop) -> None:
+        self._report = report
         self._loop = loop
 
     def send(self, report: ProgressReport) -> None:
         """Send a report, see `core.ports.ProgressSink`."""
-        self._loop.call_soon_threadsafe(self._unit_source.on_report, report)
+        self._loop.call_soon_threadsafe(self._report, report)
 
     def in_flight(self, in_flight: InFlightRows) -> None:
         """Ignore rows in flight: a thread cannot die without the executor."""
