@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +24,10 @@ from tests.faults.lake import (
 from tests.faults.second_executor import SecondExecutor, second_executor
 from tests.faults.test_given_back import reserved
 from tests.integration.call_log import numbers, values
+from tests.shares import LONG
 
 pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
-LONG = bool(os.environ.get("LEMAN_LONG"))
 ROWS, TASK = 2000, 40
 LEFT = "left to the executor that has taken the job over"
 LEASE_SECONDS = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import time
@@ -16,10 +15,10 @@ from tests.conftest import ROOT
 from tests.faults.earlier_release import REVISION, unpacked
 from tests.faults.fleet import running
 from tests.faults.rolling_load import Functions, Program, Writer, goes_on, refreshes, sql_backfills
+from tests.shares import LONG
 
 pytestmark = pytest.mark.faults
 
-LONG = bool(os.environ.get("LEMAN_LONG"))
 SECONDS = 600.0 if LONG else 0.0
 #: Far more than the wait for a dead executor's lease, or for a service that starts.
 NEXT_ROUND_SECONDS = 300.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import textwrap
@@ -16,8 +15,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.integration.installed.environments import Environment, build_wheels, find_python, first_snippet
 from tests.integration.test_examples import keeps_promise
+from tests.shares import LONG
 
-LONG = bool(os.environ.get("LEMAN_LONG"))
 #: Jobs that users have, as programs of a project.
 JOBS = ("texts", "images", "paid_api", "training_view", "edit_and_rerun")
 

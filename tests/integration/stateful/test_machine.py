@@ -4,7 +4,6 @@ that a pure-Python oracle names."""
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -28,13 +27,13 @@ from core.errors import ATTEMPT_FENCED, LemanError, NotFound
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate, Frozen, Killed, Made, System, decisions
 from tests.integration.stateful.oracle import Asked, Oracle, Where, X, Z
+from tests.shares import LONG
 
 ROWS, PER_FRAGMENT = 64, 16
 _ROUNDS = 6
 _RESTORE = 5  # among what may happen meanwhile
 Stored = Callable[[str, pa.RecordBatch], None]
 _MEMORY = Path("/dev/shm")  # fsync is not what is tested here
-LONG = bool(os.environ.get("LEMAN_LONG"))
 
 _COLUMNS = [pa.field("x", pa.int64()), pa.field("z", pa.int64())]
 #: Without and with a primary key, which Lance knows by a field's metadata and does not enforce.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +11,10 @@ import leman
 from core.udf import storable_types
 from leman import JobState
 from tests.integration.types.matrix import FORMATS, ROWS, Cell, allowed, cells, stored
+from tests.shares import LONG
 
 pytestmark = pytest.mark.spark
 
-LONG = bool(os.environ.get("LEMAN_LONG"))
 STORABLE = [cell for cell in cells() if allowed(cell.kind, FORMATS["2.2"])]
 #: In one table. No divisor of the number of types or nestings, so that a sample has all sorts of both.
 TOGETHER, EVERY = 12, 61

@@ -7,7 +7,6 @@ all, or every value comes back as it went, NULLs at every level, of the type tha
 from __future__ import annotations
 
 import itertools
-import os
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,9 @@ from core.domain.udf import UdfKind
 from core.errors import FailedPrecondition, InvalidArgument
 from core.udf import storable_types
 from tests.integration.types.matrix import FORMATS, TRIED, Cell, allowed, cells, stored
+from tests.shares import LONG
 from tests.unit.core.matrix_table import DELETED, MatrixTable
 
-LONG = bool(os.environ.get("LEMAN_LONG"))
 KINDS = (UdfKind.SCALAR, UdfKind.ARRAY, UdfKind.RECORD_BATCH)
 BY_LEAF: dict[str, list[Cell]] = defaultdict(list)
 for _cell in cells():

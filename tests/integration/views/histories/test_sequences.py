@@ -3,7 +3,6 @@ oracle's judgement of rows, order, calls, rows read and files rewritten."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
@@ -15,10 +14,10 @@ from hypothesis import strategies as st
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.source import CARE, OPERATIONS
 from tests.integration.views.histories.world import World
+from tests.shares import LONG
 
 #: Views that outlive a cleaned history. One with an offset is built anew: nothing tells which rows lay before it.
 KEPT = [shape for shape in SHAPES if not shape.offset]
-LONG = bool(os.environ.get("LEMAN_LONG"))
 DEPTH = 3
 #: Each operation is followed by each second one; with LEMAN_LONG by each.
 SECONDS = 1 if LONG else 2

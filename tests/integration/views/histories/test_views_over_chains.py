@@ -3,7 +3,6 @@ others, whatever files of the columns were written meanwhile."""
 
 from __future__ import annotations
 
-import os
 import tempfile
 from datetime import timedelta
 
@@ -24,8 +23,8 @@ from core.udf.validation import NewColumn
 from planner.catalog import Catalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_failed_rows import SKIP
+from tests.shares import LONG
 
-LONG = bool(os.environ.get("LEMAN_LONG"))
 ROWS, PER_FRAGMENT = 40, 20
 
 

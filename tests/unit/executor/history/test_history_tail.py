@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import threading
 from collections.abc import Iterator
@@ -25,13 +24,13 @@ from core.stores import known
 from executor.history import job_history, unfolded_states
 from executor.history.job_history import _JOBS, JobHistory
 from planner.run_history import last_run_time
+from tests.shares import LONG
 from tests.unit.core.lance_io import small_store
 from tests.unit.core.lance_io.small_store import SmallStore, known_store
 
 DATABASE = "s3://lake/db"
 RUNNING, DONE, FAILED, PAUSED = JobState.RUNNING, JobState.DONE, JobState.FAILED, JobState.PAUSED
 OBJECTS = "db/_leman/jobs_tail/"
-LONG = bool(os.environ.get("LEMAN_LONG"))
 
 
 @pytest.fixture
