@@ -6,9 +6,6 @@ until it is stored, so it is copied or converted at once, unless nothing can cha
 
 from __future__ import annotations
 
-import datetime as dt
-import decimal
-import uuid
 from collections import abc
 from collections.abc import Callable
 from typing import Any
@@ -20,17 +17,8 @@ import pyarrow.types as pt
 from core.lance_io import concatenation
 from core.udf.nested_types import holds, without_extensions
 from executor.worker import value_conversion as conversion
-from executor.worker.value_conversion import Converter
+from executor.worker.value_conversion import LASTING, Converter
 
-#: Types whose values nothing can change. Subclasses are not among them: they may convert to something else later.
-LASTING = frozenset(
-    {
-        *(type(None), bool, int, float, complex, str, bytes, decimal.Decimal, uuid.UUID),
-        *(dt.date, dt.time, dt.datetime, dt.timedelta),
-        *(np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64, np.float16, np.float32, np.float64),
-        *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
-    }
-)
 #: Containers that are copied, and not converted at once: that is cheaper.
 _COPIED = frozenset({list, tuple, dict, np.ndarray})
 #: The kinds of numpy's data types that hold numbers.
@@ -158,18 +146,19 @@ def _from_python(result: Any, convert: Converter) -> pa.Array:
     return joined(kept, convert)
 
 
-def joined(kept: list[Any], convert: Converter) -> pa.Array:
+def joined(kept: list[Any], convert: Converter, *, are_plain: bool = False) -> pa.Array:
     """Return results as one array.
 
     Args:
         kept: Values of `LASTING` types, and what `keep` returned.
         convert: Makes arrays of the column's type.
+        are_plain: All are of `convert.plain_types`.
 
     Raises:
         Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
     """
-    if Converted not in set(map(type, kept)):
-        return convert(kept)
+    if are_plain or Converted not in set(map(type, kept)):
+        return convert(kept, are_plain=are_plain)
     parts, plain = [], []
     for value in kept:
         if type(value) is not Converted:

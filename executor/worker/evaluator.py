@@ -127,6 +127,8 @@ class Evaluator:
         self._convert = Converter(output)
         self._inputs = input_columns
         self._policy = policy
+        #: Whether all results of the rows at hand are of `Converter.plain_types`.
+        self._are_plain = True
         self._children = forked_children()
         #: Whether a batch may be given to the function more than once. A server gets a copy each time.
         self._calls_again = kind is not UdfKind.REMOTE and any(r.action is not ErrorAction.FAIL for r in policy.rules)
@@ -172,6 +174,7 @@ class Evaluator:
             arguments = [_each_value(column) for column in rows.columns]
         results: list[Any] = []
         failures: list[RowFailure] = []
+        self._are_plain = True
         watching = self._watchdog.watching(Call(fragment_id, offsets, results))
         with self._children.calling(arguments), watching as call:
             while len(results) < rows.num_rows:
@@ -206,22 +209,27 @@ class Evaluator:
         Raises:
             Exception: What the function raises; the row that it raised for is the first one that `results` lacks.
         """
-        lasting, kept, add, begin = call_results.LASTING, self._kept, results.append, len(results)
+        plain, kept, add, begin = self._convert.plain_types, self._kept, results.append, len(results)
+        remaining = [itertools.islice(values, begin, None) for values in arguments]
         try:
-            if len(arguments) == 1:  # much faster than the other loop
-                for value in itertools.islice(arguments[0], begin, None):
+            if len(remaining) == 1:  # a call is faster here than in `map`
+                for value in remaining[0]:
                     result = function(value)
-                    add(result if type(result) in lasting else kept(result))
+                    if type(result) not in plain:
+                        result = kept(result)
+                    add(result)
             else:
-                for values in itertools.islice(zip(*arguments, strict=True), begin, None):
-                    result = function(*values)
-                    add(result if type(result) in lasting else kept(result))
+                for result in map(function, *remaining):
+                    add(result if type(result) in plain else kept(result))
         except StopIteration as error:
             raise StopIteration(*error.args or (_STOPPED,)).with_traceback(error.__traceback__) from None
 
     def _kept(self, result: Any) -> Any:
         """Return a result that later calls do not change."""
-        if type(result) in call_results.LASTING:
+        if type(result) in self._convert.plain_types:
+            return result
+        self._are_plain = False
+        if type(result) in conversion.LASTING:
             return result
         return call_results.keep(result, self._convert, user_errors.shown)
 
@@ -257,7 +265,7 @@ class Evaluator:
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> Evaluated:
         try:
-            values = call_results.joined(results, self._convert)
+            values = call_results.joined(results, self._convert, are_plain=self._are_plain)
         except Exception:  # noqa: BLE001 converting an object calls its methods
             values = self._convert_each(results, failures, fragment_id, offsets)
         if not failures:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import decimal
 import itertools
+import uuid
 from collections import abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -27,6 +29,15 @@ CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
 #: How many microseconds are in a unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+#: Types whose values nothing can change. Subclasses are not among them: they may convert to something else later.
+LASTING = frozenset(
+    {
+        *(type(None), bool, int, float, complex, str, bytes, decimal.Decimal, uuid.UUID),
+        *(dt.date, dt.time, dt.datetime, dt.timedelta),
+        *(np.bool_, np.str_, np.bytes_, np.datetime64, np.timedelta64, np.float16, np.float32, np.float64),
+        *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
+    }
+)
 _HALF_SAFE = frozenset({type(None), float, np.float16, np.float32, np.float64})
 _WHOLE = (int, np.integer)
 _NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
@@ -46,11 +57,19 @@ class Converter:
         self._storage = without_extensions(kind)
         #: Whether it is a list whose items can be nothing but Python's and numpy's own numbers.
         self.is_flat = _is_list(self._storage) and pt.is_floating(self._storage.value_type)
+        lossless = frozenset() if self._inner or self._bits else frozenset(t for t in LASTING if _is_lossless(t, kind))
+        self._types_suffice = bool(lossless)
+        #: Types whose values nothing can change. Where `_types_suffice`, pyarrow converts them without a loss, too.
+        self.plain_types = lossless or LASTING
         self._has_floats = holds(self._storage, pt.is_floating)
         self._has_json = holds(kind, lambda inner: isinstance(inner, pa.JsonType))
 
-    def __call__(self, values: Sequence[Any]) -> pa.Array:
+    def __call__(self, values: Sequence[Any], *, are_plain: bool = False) -> pa.Array:
         """Return Python values as an array.
+
+        Args:
+            values: The values.
+            are_plain: All are of `plain_types`.
 
         Raises:
             Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
@@ -60,7 +79,7 @@ class Converter:
             values = [int(value) if isinstance(value, bool | np.bool_) else value for value in values]
         elif self._inner is not None:
             return self._inner(values).cast(self._storage).cast(kind)
-        if _may_lose(values, kind):
+        if not (are_plain and self._types_suffice) and _may_lose(values, kind):
             values = [_in_order(value, kind) for value in values]
             _check_all(values, kind)
         made = pa.array(values, kind)
@@ -167,10 +186,8 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
         return _may_lose(values, kind.storage_type)
     if pt.is_dictionary(kind):
         return _may_lose(values, kind.value_type)
-    if pt.is_integer(kind):
-        return not all(found is type(None) or _is_whole(found) for found in set(map(type, values)))
-    if not pt.is_nested(kind) and not pt.is_temporal(kind):  # pyarrow rounds integers to the nearest half
-        return bool(pt.is_float16(kind)) and not _HALF_SAFE.issuperset(map(type, values))
+    if not pt.is_nested(kind) and not pt.is_temporal(kind):
+        return (pt.is_integer(kind) or pt.is_float16(kind)) and _may_lose_any(set(map(type, values)), kind)
     present = [value for value in values if value is not None]
     if _is_list(kind):
         return _lists_may_lose(present, kind.value_type)
@@ -274,6 +291,20 @@ def _in_unit(value: Any, kind: pa.DataType) -> Any:
     if exact.astype(value.dtype) != value:
         raise ValueError(f"{value!r} is finer than the unit of {kind}, or too far away for it")
     return exact.item() if pt.is_date(kind) else exact
+
+
+def _is_lossless(sort: type, kind: pa.DataType) -> bool:
+    """Tell whether pyarrow converts each value of a Python type to an Arrow type, or refuses it by itself."""
+    if pt.is_nested(kind) or pt.is_temporal(kind) or pt.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
+        return False
+    return not _may_lose_any(frozenset({sort}), kind)
+
+
+def _may_lose_any(found: abc.Set[type], kind: pa.DataType) -> bool:
+    """Tell whether pyarrow might change a value of these types silently; `kind` is neither nested nor a time."""
+    if pt.is_integer(kind):
+        return not all(sort is type(None) or _is_whole(sort) for sort in found)
+    return bool(pt.is_float16(kind)) and not found <= _HALF_SAFE  # pyarrow rounds integers to the nearest half
 
 
 def _is_whole(sort: type) -> bool:
