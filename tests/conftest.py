@@ -22,7 +22,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 import leman
-from tests import bytecode, class_archive, scheduling
+from tests import bytecode, class_archive, scheduling, tiers
 from tests.object_store.store_server import MODULE, VARIABLE, Program, program
 
 START_SECONDS = 120.0
@@ -116,18 +116,23 @@ def pytest_configure(config: pytest.Config) -> None:
     """Before processes are started that run files side by side: they import as much as this one."""
     side_by_side = bool(config.getoption("numprocesses", None))
     bytecode.use(renew=side_by_side)
-    if side_by_side:
+    if side_by_side and os.environ.get(tiers.VARIABLE) != "fast":
         class_archive.make()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What takes long is skipped without LEMAN_LONG=1."""
-    if not os.environ.get("LEMAN_LONG"):
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of the tier that was asked for, and what takes long unless the full tier was."""
+    name = os.environ.get(tiers.VARIABLE)
+    if name:
+        tier = tiers.Tier[name.upper()]
+        others = [item for item in items if tiers.tier_of(item.nodeid) > tier]
+        if others:
+            config.hook.pytest_deselected(items=others)
+            items[:] = [item for item in items if tiers.tier_of(item.nodeid) <= tier]
+    if not os.environ.get("LEMAN_LONG") and name != "full":
         for item in items:
             if item.get_closest_marker("long"):
-                item.add_marker(pytest.mark.skip(reason="takes long; LEMAN_LONG=1 runs it"))
-            elif os.environ.get("LEMAN_EACH_CHANGE") and scheduling.is_left_out(item.nodeid):
-                item.add_marker(pytest.mark.skip(reason="of the full tier; it runs with LEMAN_LONG=1, or by its name"))
+                item.add_marker(pytest.mark.skip(reason="takes long; ./leman test --full or LEMAN_LONG=1 runs it"))
     for item in items:
         item.add_marker(pytest.mark.xdist_group(scheduling.group(item.nodeid)))
     items.sort(key=lambda item: scheduling.order(item.nodeid))

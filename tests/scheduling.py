@@ -7,10 +7,15 @@ wait for something now and then.
 
 from __future__ import annotations
 
+import collections
+import functools
+
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
+
+from tests import tiers
 
 #: So many processes are needed for one to do nothing but wait.
 WITH_A_WAITING_ONE = 3
@@ -23,31 +28,22 @@ WAITING = (
     "tests/faults/test_stalls.py",
     "tests/integration/remote_functions/test_remote_functions.py",
 )
-#: What `./leman test` leaves out unless LEMAN_LONG=1 is set or it is named: kills, object stores, all cases of clients.
-FULL_TIER = ("tests/faults/", "tests/object_store/test_on_a_store.py", "tests/conformance/clients/test_cases.py")
-#: Of these, what runs with each change all the same.
-ONE_OF_EACH_KIND = (
-    "tests/faults/test_damaged_checkpoints.py",
-    "tests/faults/test_killed_columns.py::test_of_the_executor_in_the_second_of_three_columns",
-    "tests/faults/test_killed_processes.py::test_of_the_executor",
-    "tests/faults/test_killed_refreshes.py::test_in_a_refresh_of_what_changed",
-    "tests/faults/test_whole_system.py::test_the_supervisor_is_ended[killed]",
-)
 #: Histories of a table in a store, of which nothing else runs.
 HISTORIES = "tests/object_store/test_machine_on_a_store.py"
-#: The files that take longest come first: none is waited for in the end.
-FIRST = ("tests/integration/views/histories/test_sequences.py", *WAITING)
 
 
-def order(nodeid: str) -> int:
-    """Return the place of a test's file."""
+def order(nodeid: str) -> tuple[bool, float]:
+    """Return the place of a test's file: those that wait come first, then those that take longest."""
     file = nodeid.partition("::")[0]
-    return FIRST.index(file) if file in FIRST else len(FIRST)
+    return file not in WAITING, -_seconds_of_files().get(file, 0.0)
 
 
-def is_left_out(nodeid: str) -> bool:
-    """Tell whether a test is of the full tier alone."""
-    return nodeid.startswith(FULL_TIER) and not nodeid.startswith(ONE_OF_EACH_KIND)
+@functools.cache
+def _seconds_of_files() -> dict[str, float]:
+    seconds: dict[str, float] = collections.defaultdict(float)
+    for function, (_, total) in tiers.durations().items():
+        seconds[function.partition("::")[0]] += total
+    return seconds
 
 
 def group(nodeid: str) -> str:

@@ -116,7 +116,7 @@ def test_a_process_that_ends_amid_a_test_leaves_nothing_undone(crashing, rounds)
 
 
 def test_the_files_are_there():
-    assert [file for file in (*scheduling.FIRST, scheduling.HISTORIES) if not (ROOT / file).is_file()] == []
+    assert [file for file in (*scheduling.WAITING, scheduling.HISTORIES) if not (ROOT / file).is_file()] == []
 
 
 def test_one_cluster_serves_all_that_run_on_it(request):
