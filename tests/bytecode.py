@@ -1,8 +1,8 @@
-"""Bytecode of what tests start, for where Python is told to write none (PYTHONDONTWRITEBYTECODE), as in many images.
+"""Bytecode for tests where Python is told to write none (PYTHONDONTWRITEBYTECODE), as in many images.
 
-Else each of the hundreds of processes of the suite, services, workers and programs, would compile all that it imports
-anew, which takes one to three seconds of a processor. It lies beside the environment's packages, and nowhere else: what
-tests write and import is compiled each time, as they change it within a second.
+Without it, each of the hundreds of processes of the suite would compile all that it imports, which takes one to three
+seconds of a processor, and pytest would rewrite each test module in each of its processes. The bytecode lies among the
+environment's packages. What tests write and import is compiled each time, as it changes within a second.
 """
 
 from __future__ import annotations
@@ -30,6 +30,18 @@ for name in sys.argv[1:]:
     with contextlib.suppress(Exception):
         importlib.import_module(name)
 """
+
+
+def write_while_collecting() -> None:
+    """Have this process keep the bytecode of what it imports until `stop_writing` is called."""
+    if os.environ.get(_NONE) and os.environ.get(_FOLDER, str(FOLDER)) == str(FOLDER):
+        sys.pycache_prefix, sys.dont_write_bytecode = str(FOLDER), False
+
+
+def stop_writing() -> None:
+    """End what `write_while_collecting` began."""
+    if os.environ.get(_NONE):
+        sys.dont_write_bytecode = True
 
 
 def use(*, renew: bool) -> None:

@@ -25,6 +25,8 @@ import leman
 from tests import bytecode, class_archive, scheduling, tiers
 from tests.object_store.store_server import MODULE, VARIABLE, Program, program
 
+bytecode.write_while_collecting()
+
 START_SECONDS = 120.0
 ROOT = Path(__file__).resolve().parent.parent
 # No test asserts a speed, and the suite tries the same examples each time; LEMAN_LONG=1 tries others.
@@ -136,6 +138,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         item.add_marker(pytest.mark.xdist_group(scheduling.group(item.nodeid)))
     items.sort(key=lambda item: scheduling.order(item.nodeid))
+
+
+def pytest_collection_finish() -> None:
+    """After the test modules are imported."""
+    bytecode.stop_writing()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests import bytecode
+from tests.conftest import ROOT
 
 
 @pytest.fixture
@@ -44,3 +45,17 @@ def test_whoever_has_bytecode_written_or_says_where_is_left_alone(folder, monkey
     bytecode.use(renew=True)
     assert "PYTHONPYCACHEPREFIX" not in os.environ
     assert not folder.exists()
+
+
+def test_a_module_that_is_imported_while_tests_are_collected_is_kept_and_a_later_one_is_not(folder, tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.py").write_text("value = 1")
+    program = (
+        "import sys; from pathlib import Path; from tests import bytecode; bytecode.FOLDER = Path(sys.argv[1])\n"
+        "bytecode.write_while_collecting(); import first; bytecode.stop_writing(); import second"
+    )
+    paths = os.pathsep.join((str(ROOT), str(tmp_path)))
+    subprocess.run([sys.executable, "-c", program, str(folder)], env=os.environ | {"PYTHONPATH": paths}, check=True)
+    written = {path.name.partition(".")[0] for path in folder.rglob("*.pyc")}
+    assert "first" in written
+    assert "second" not in written
