@@ -44,6 +44,8 @@ NAMES = (
     "observed_job",
     "memory_ceiling",
     "idle_memory",
+    "stalled_readers",
+    "large_values",
     "history_growth",
     "cold_start",
 )
@@ -67,6 +69,8 @@ _QUICK_ROWS = {
     "memory_ceiling": 20_000,
     "idle_memory": 20_000,
     "history_growth": 2_000,
+    "stalled_readers": 1_000,
+    "large_values": 8,
     "watchers": 2_000,
     "observed_job": 2_000,
     "skew": 2_000,

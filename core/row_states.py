@@ -1,7 +1,8 @@
 """States of the rows of a column file of which not all rows are computed.
 
 A NULL in a column file may be a computed NULL, a row that failed, or a row that nobody asked for yet; only the states
-tell them apart. They travel inside the file as a global buffer.
+tell them apart. They travel inside the file as a global buffer. Which rows are NULL is in another one: Lance would read
+all values to tell it.
 
 A column may keep values of earlier versions of its function (`docs/decisions/0009-kept-values.md`). Where a file has
 such rows, a state carries the version too: see `of_version`.
@@ -21,6 +22,7 @@ import numpy.typing as npt
 import xxhash
 
 from core import stored_formats
+from core.stored_formats import StoredFormat
 
 _LENGTH_BYTES = 4
 _DIGEST_BYTES = 8
@@ -159,6 +161,25 @@ def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -
     return _sealed(fields, packed.tobytes())
 
 
+def encode_nulls(nulls: npt.NDArray[np.bool_]) -> bytes:
+    """Return which rows of a column file are NULL as bytes; they are laid out as those of `encode`, at a bit a row."""
+    fields = {"format": stored_formats.NULL_ROWS.current, "rows": len(nulls), "nulls": int(np.count_nonzero(nulls))}
+    return _sealed(fields, np.packbits(nulls, bitorder="little").tobytes())
+
+
+def decode_nulls(buffer: bytes) -> npt.NDArray[np.int64]:
+    """Return the physical offsets of the rows that are NULL.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
+    header = _header(buffer, stored_formats.NULL_ROWS)
+    if not header["nulls"]:
+        return np.empty(0, np.int64)
+    packed = np.frombuffer(zlib.decompress(buffer[_end_of_header(buffer) + _DIGEST_BYTES :]), np.uint8)
+    return np.flatnonzero(np.unpackbits(packed, count=header["rows"], bitorder="little"))
+
+
 def _sealed(fields: dict[str, typing.Any], states: bytes) -> bytes:
     header = json.dumps(fields).encode()
     head, packed = len(header).to_bytes(_LENGTH_BYTES, "little") + header, zlib.compress(states, 1)
@@ -222,14 +243,16 @@ def decode_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
     return translate(decode(buffer), own, [part for part, _, _ in decode_summary(buffer).older], accepted)
 
 
-def _header(buffer: bytes) -> dict[str, typing.Any]:
+def _header(buffer: bytes, kind: StoredFormat | None = None) -> dict[str, typing.Any]:
+    """Return the header of whole bytes of a kind; None: those of `encode`."""
+    kind = kind or stored_formats.ROW_STATES
     end = _end_of_header(buffer)
     packed = end + _DIGEST_BYTES
     whole = memoryview(buffer)
     if bytes(whole[end:packed]) != _digest(whole[:end], whole[packed:]):
-        raise ValueError("the digest of the row states does not match")
+        raise ValueError(f"the digest of the {kind.called} does not match")
     header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES:end])
-    stored_formats.ROW_STATES.check(header.get("format"), "The row states of a column file")
+    kind.check(header.get("format"), "What a column file says of its rows")
     return header
 
 

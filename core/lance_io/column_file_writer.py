@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 from lance.file import LanceFileWriter
@@ -22,11 +24,13 @@ from core.filesystems import filesystem_of
 from core.lance_io import store_objects
 from core.lance_io.column_files import (
     DELETIONS_KEY,
+    NULLS_KEY,
     PREDECESSORS_KEY,
     STATES_KEY,
     data_folder,
     data_path,
     tagged_digest_of,
+    tells_nulls,
 )
 from core.lance_io.deletions import Deletions
 from core.lance_io.error_translation import using_storage, writing_values
@@ -40,6 +44,8 @@ from core.udf import blobs
 
 #: Of values of a file that is put in one request; more of them are written as they come.
 _HELD_BYTES = 16 << 20
+#: Files of earlier formats do not hold that a struct is NULL: it comes back as one of NULLs.
+_NULL_STRUCTS_FORMAT = (2, 1)
 
 
 class ColumnFileWriter:
@@ -69,6 +75,10 @@ class ColumnFileWriter:
         self._held_bytes = 0
         self._file = ""
         self._rows = 0
+        #: Parts of the file with NULLs: the offset of the first row, and which are NULL. None: the file does not say.
+        self._nulls: list[tuple[int, npt.NDArray[np.bool_]]] | None = None
+        if tells_nulls(field.type) and not blobs.is_blob(field) and file_format >= _NULL_STRUCTS_FORMAT:
+            self._nulls = []
         self.row_states = b""
         #: What the file carries about those that it replaces, see `core.changed_rows`; to be set before `close`.
         self.predecessors = b""
@@ -96,6 +106,8 @@ class ColumnFileWriter:
             values = pa.concat_arrays([values])
         stored = blob_descriptors(self._field.name, values)[1] if self._describes_blobs else values
         batch = pa.record_batch([stored], schema=pa.schema([self._field]))
+        if self._nulls is not None and values.null_count:
+            self._nulls.append((self._rows, values.is_null().to_numpy(zero_copy_only=False)))
         self._rows += len(values)
         if self._writer is not None:
             self._write(self._writer, [batch])
@@ -201,9 +213,23 @@ class ColumnFileWriter:
             beside(staged)
             return under_way.result()
 
+    def _null_rows(self) -> bytes:
+        """Return which rows are NULL as `core.row_states.encode_nulls` gives it; empty: the file does not say."""
+        if self._nulls is None:
+            return b""
+        found = np.zeros(self._rows, np.bool_)
+        for at, nulls in self._nulls:
+            found[at : at + len(nulls)] = nulls
+        return row_states.encode_nulls(found)
+
     def _end(self, writer: LanceFileWriter, deletions: bytes | None) -> None:
-        buffers = ((STATES_KEY, self.row_states), (DELETIONS_KEY, deletions), (PREDECESSORS_KEY, self.predecessors))
-        for key, content in buffers:
+        buffers = {
+            STATES_KEY: self.row_states,
+            DELETIONS_KEY: deletions,
+            PREDECESSORS_KEY: self.predecessors,
+            NULLS_KEY: self._null_rows(),
+        }
+        for key, content in buffers.items():
             if content:
                 writer.add_schema_metadata(key, str(writer.add_global_buffer(content)))
         writer.close()

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 import xxhash
 from lance.file import LanceFileReader
 
@@ -25,11 +27,12 @@ from core.locations import in_object_store
 from core.row_states import RowState, States, StateSummary
 from core.stores.lance_options import lance_options
 
-#: Keys of a column file's metadata, under which it names the buffers with row states, with deleted rows, and with the
-#: files that it follows.
+#: Keys of a column file's metadata, under which it names the buffers with row states, with deleted rows, with the files
+#: that it follows, and with the rows that are NULL.
 STATES_KEY = "leman.states"
 DELETIONS_KEY = "leman.deletions"
 PREDECESSORS_KEY = "leman.predecessors"
+NULLS_KEY = "leman.nulls"
 _DIGEST_CHUNK = 1 << 22
 
 
@@ -150,6 +153,31 @@ def read_predecessors(uri: str, file: str) -> list[Predecessor]:
             return [] if buffer is None else changed_rows.decode(buffer)
     except (NotFound, DataLoss):
         return []
+
+
+def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
+    """Return the physical offsets of the rows that are NULL, without a look at values; None: the file does not say.
+
+    That is so for files of earlier releases, and for types of which `tells_nulls` is not true.
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
+    if keys.parse_column_file_name(file) is None:
+        return None
+    with reading_file(uri, f"The list of NULL rows of {file}"):
+        buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), NULLS_KEY)
+        return None if buffer is None else row_states.decode_nulls(buffer)
+
+
+def tells_nulls(kind: pa.DataType) -> bool:
+    """Tell whether column files of a type say which rows are NULL: they do where values may be large.
+
+    A dictionary may hold NULL itself, so that only its values tell it.
+    """
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return not (pt.is_primitive(kind) or pt.is_null(kind) or pt.is_dictionary(kind) or pt.is_decimal(kind))
 
 
 class ColumnFileReader:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -14,8 +15,8 @@ import pyarrow as pa
 
 from core.domain.ranges import RowRange, chunks
 from core.domain.row_address import RowAddress, fragments_of, offsets_of
-from core.errors import Aborted, FailedPrecondition, LemanError
-from core.lance_io import deletions
+from core.errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound, UnknownFormat
+from core.lance_io import column_files, deletions
 from core.lance_io.concatenation import joined
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import LANCE_ERRORS, using_storage
@@ -24,12 +25,15 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.row_ids import reading_row_ids
 from core.lance_io.table_errors import table_error
 from core.lance_io.tables import file_format
+from core.locations import in_object_store
 from core.sorted_sets import distinct
 from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
+#: Column files whose ends are read at once, to learn which rows are NULL.
+_FOOTERS_AT_ONCE = 16
 #: Rows that are evaluated at once: an expression may cost much, and a batch is safe only when all of it is evaluated.
 EXPRESSION_ROWS = 1 << 13
 _EXPRESSIONS_AHEAD = 8
@@ -162,27 +166,53 @@ class FragmentReader:
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
 
-        Lance reads values to tell which are NULL. A scan loads all pages of large ones at its begin, and the metadata
-        cache keeps them, up to 1 GiB. Rows of wide fragments are taken, few at a time, by a dataset with a small cache.
+        Column files say it themselves (`column_files.read_nulls`). Of others Lance reads the values: a scan loads all
+        pages of large ones at its begin, and the metadata cache keeps them, up to 1 GiB. Rows of wide fragments are
+        taken, few at a time, by a dataset with a small cache.
         """
-        asked: dict[str, Any] = {
-            "columns": [],
-            "filter": "`" + column.replace("`", "``") + "` IS NULL",
-            "with_row_address": True,
-        }
-        fragments = self._dataset.get_fragments()
-        is_blob = blobs.is_blob(self._dataset.schema.field(column))  # only what describes the values is read
-        wide = set() if is_blob else {f.fragment_id for f in fragments if has_wide_rows(f)}
+        field = self._dataset.schema.field(column)
+        is_blob = blobs.is_blob(field)  # only what describes the values is read
         with self._reading():
-            if not wide:
-                return _by_fragment(self._dataset.scanner(**asked))
-            narrow = [f for f in fragments if f.fragment_id not in wide]
-            found = _by_fragment(self._dataset.scanner(**asked, fragments=narrow)) if narrow else {}
-            careful = open_version(self._dataset.uri, int(self._dataset.version), cache_bytes=CHUNK_BYTES)
-            for fragment in careful.get_fragments():
-                if fragment.fragment_id in wide and len(nulls := _null_offsets(fragment, column)):
-                    found[fragment.fragment_id] = nulls
-        return found
+            fragments = self._dataset.get_fragments()
+            differ = column_files.tells_nulls(field.type) and not is_blob
+            found = self._said_nulls(column, fragments) if differ else {}
+            left = [fragment for fragment in fragments if fragment.fragment_id not in found]
+            wide = {f.fragment_id for f in left if not is_blob and has_wide_rows(f)}
+            if narrow := [f for f in left if f.fragment_id not in wide]:
+                asked = "`" + column.replace("`", "``") + "` IS NULL"
+                scanner = self._dataset.scanner(columns=[], filter=asked, with_row_address=True, fragments=narrow)
+                found |= _by_fragment(scanner)
+            if wide:
+                careful = open_version(self._dataset.uri, int(self._dataset.version), cache_bytes=CHUNK_BYTES)
+                chosen = (f for f in careful.get_fragments() if f.fragment_id in wide)
+                found |= {f.fragment_id: _null_offsets(f, column) for f in chosen}
+        return {fragment_id: offsets for fragment_id, offsets in found.items() if len(offsets)}
+
+    def _said_nulls(self, column: str, fragments: Sequence[lance.LanceFragment]) -> dict[int, Offsets]:
+        """Return the rows that are NULL of those fragments whose column file says it."""
+        uri = self._dataset.uri
+        fields = zip(self._dataset.schema.names, self._dataset.lance_schema.fields(), strict=True)
+        field_id = next(field.id() for name, field in fields if name == column)
+
+        def said(fragment: lance.LanceFragment) -> Offsets | None:
+            file = next((f for f in fragment.metadata.files if field_id in f.fields), None)
+            if file is None or file.base_id is not None:
+                return None
+            try:
+                found = column_files.read_nulls(uri, str(file.path))
+            except (NotFound, DataLoss, UnknownFormat):  # the values tell, or cannot be read either
+                return None
+            if found is None or not len(found) or not fragment.num_deletions:
+                return found
+            return found[deletions.live(fragment, RowRange(0, fragment.physical_rows))[found]]
+
+        if in_object_store(uri):
+            with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="null-rows") as pool:
+                told = list(pool.map(said, fragments))
+        else:
+            told = list(map(said, fragments))
+        pairs = zip(fragments, told, strict=True)
+        return {fragment.fragment_id: offsets for fragment, offsets in pairs if offsets is not None}
 
     def rows_matching(self, fragment_ids: Iterable[int], where: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows of some fragments that a checked filter matches, without deleted ones.

@@ -171,3 +171,13 @@ def test_row_states_of_a_later_release_are_not_damaged(monkeypatch):
     monkeypatch.undo()
     with refused("FORMAT_TOO_NEW"):
         row_states.decode_summary(later)
+
+
+def test_a_list_of_null_rows_of_a_later_release_is_not_damaged(monkeypatch):
+    nulls = np.array([True, False, True])
+    assert row_states.decode_nulls(row_states.encode_nulls(nulls)).tolist() == [0, 2]
+    monkeypatch.setattr(stored_formats, "NULL_ROWS", replace(stored_formats.NULL_ROWS, current=2))
+    later = row_states.encode_nulls(nulls)
+    monkeypatch.undo()
+    with refused("FORMAT_TOO_NEW"):
+        row_states.decode_nulls(later)
