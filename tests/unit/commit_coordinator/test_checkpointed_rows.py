@@ -87,6 +87,16 @@ def test_what_was_stored_before_the_table_was_moved_shows(tmp_path):
     assert stored.values() == before == ["a", "b", *[None] * (ROWS - 2)]
 
 
+def test_what_another_table_stored_elsewhere_does_not_show(tmp_path, monkeypatch):
+    """Two tables of two installations may share that place."""
+    stored = Stored(tmp_path)
+    stored.checkpoint(0, (0, 2), ["a", "b"])
+    (tmp_path / "t.lance").rename(tmp_path / "moved.lance")
+    stored.uri = str(tmp_path / "moved.lance")
+    monkeypatch.setattr("commit_coordinator.lance_io.checkpointed_rows.in_own_folder", lambda uri: False)
+    assert stored.values() == [None] * ROWS
+
+
 def test_a_row_that_failed_is_null_and_a_value_of_another_run_comes_before_the_failure(tmp_path):
     stored = Stored(tmp_path)
     failed, computed = RowState.FAILED, RowState.COMPUTED

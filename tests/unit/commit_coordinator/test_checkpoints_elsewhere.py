@@ -14,7 +14,7 @@ import pytest
 from commit_coordinator.garbage.collector import GarbageCollector
 from commit_coordinator.lance_io import folder_removal, table_removal, view_drop
 from commit_coordinator.verification.tables import TableCheck
-from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
+from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root, in_own_folder
 from core.checkpoints.leftovers import remove_leftovers
 from core.domain.garbage import Use
 from core.errors import Unavailable
@@ -62,6 +62,8 @@ def test_they_lie_there_and_nowhere_else(store):
     made("t")
     assert objects(store, "apart/") == [f"apart/ck/db/t.lance/_checkpoints/{KEY}.lance"]
     assert "_checkpoints" not in " ".join(objects(store, "teams/"))
+    assert not in_own_folder(f"{DATABASE}/t.lance"), "keys of another table of this name may lie beside them"
+    assert in_own_folder("s3://lake/others/t.lance/")
 
 
 def test_they_are_collected(store):

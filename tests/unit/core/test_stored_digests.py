@@ -117,3 +117,9 @@ def test_sealed_documents_are_read_as_they_were_written():
     for changed in flips(sealed_documents.seal({"a": 1})):
         with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
             sealed_documents.unseal(changed)
+
+
+@pytest.mark.parametrize("content", [b"[]", b"0", b"null", b'"sha256"', b"{}", b""])
+def test_json_that_is_no_sealed_document_is_refused_as_damage(content):
+    with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
+        sealed_documents.unseal(content)

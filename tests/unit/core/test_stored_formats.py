@@ -15,14 +15,18 @@ from core.checkpoints.lance_store import LanceCheckpointStore
 from core.domain.database import Registrations
 from core.domain.job import Job, JobState
 from core.domain.plan import BackfillSpec
+from core.domain.table import TableSnapshot
 from core.domain.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
 from core.errors import DataLoss, UnknownFormat
 from core.lance_io import database_registry, job_records
 from core.lance_io.append_log import AppendLog
+from core.lance_io.history_tail import HistoryTail
+from core.lance_io.views import source_record_file
 from core.stored_formats import StoredFormat
 from core.udf import binding, codec
 from core.views import metadata as view_metadata
 from executor.history.job_history import JobHistory
+from tests.unit.core.lance_io.small_store import known_store
 from tests.unit.core.views.test_metadata import DEFINITION, SCHEMA
 
 JOB = Job("job-1", "request-1", JobState.DONE, BackfillSpec("/lake", "t", "y"), 1.0, 2.0)
@@ -181,3 +185,26 @@ def test_a_list_of_null_rows_of_a_later_release_is_not_damaged(monkeypatch):
     monkeypatch.undo()
     with refused("FORMAT_TOO_NEW"):
         row_states.decode_nulls(later)
+
+
+def test_a_tail_of_a_later_release_is_refused_and_not_taken_for_damage(monkeypatch):
+    with known_store():
+        tail = HistoryTail("s3://lake/db")
+        tail.put(1, ["a record"])
+        assert [entry.records for entry in tail.since()] == [("a record",)]
+        with monkeypatch.context() as later:
+            later.setattr(stored_formats, "TAIL", replace(stored_formats.TAIL, current=2))
+            tail.put(2, ["a record of another form"])
+        with refused("FORMAT_TOO_NEW"):
+            tail.since()
+
+
+def test_a_source_record_of_a_later_release_is_not_damaged(monkeypatch):
+    snapshot = TableSnapshot(uri="/t.lance", version=3, incarnation="i", fields=(), fragments=(), stable_row_ids=True)
+    stored = source_record_file.encode(snapshot, frozenset(), [])
+    assert source_record_file.decode("/t.lance", stored).snapshot.version == 3
+    monkeypatch.setattr(stored_formats, "SOURCE_RECORD", replace(stored_formats.SOURCE_RECORD, current=2))
+    later = source_record_file.encode(snapshot, frozenset(), [])
+    monkeypatch.undo()
+    with refused("FORMAT_TOO_NEW"):
+        source_record_file.decode("/t.lance", later)

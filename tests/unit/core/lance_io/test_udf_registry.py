@@ -23,6 +23,7 @@ from core.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgu
 from core.lance_io import udf_registry
 from core.lance_io.udf_registry import UdfRegistry
 from core.udf import codec
+from core.udf.function_policy import FunctionPolicy
 from core.udf.python_versions import PYTHON
 from tests.unit.core.lance_io.small_store import known_store
 
@@ -160,6 +161,20 @@ def test_a_bundle_with_another_digest_is_refused_and_not_stored(registry, tmp_pa
     with pytest.raises(FailedPrecondition) as caught:
         registry.put(UDF, BUNDLE + b"!")
     assert caught.value.reason == "UDF_DIGEST_MISMATCH"
+    assert not list(tmp_path.rglob("*.*"))
+
+
+def test_a_bundle_in_pieces_is_refused_as_soon_as_it_is_larger_than_allowed_or_announced(tmp_path):
+    bounded = UdfRegistry(str(tmp_path), policy=FunctionPolicy(max_bundle_bytes=len(BUNDLE)))
+    with pytest.raises(InvalidArgument) as caught:
+        bounded.bundles.begin("0" * 64, len(BUNDLE) + 1)
+    assert caught.value.reason == "BUNDLE_TOO_LARGE"
+    incoming = bounded.bundles.begin(UDF.bundle_sha256, len(BUNDLE))
+    incoming.write(BUNDLE)
+    with pytest.raises(FailedPrecondition) as late:
+        incoming.write(b"!")
+    assert late.value.reason == "UDF_DIGEST_MISMATCH"
+    incoming.discard()
     assert not list(tmp_path.rglob("*.*"))
 
 

@@ -65,8 +65,11 @@ def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
     assert job_records.decode(sealed_documents.unseal_text(text)) == full, "without a digest"
     for requests in ({}, {"backfill": SPEC, "refresh": full.request}):
         record = {"job_id": "job-1", "request_id": "", "state": "DONE", "created_at": 1, "updated_at": 2, **requests}
+        plain = msgspec.json.encode(record).decode()
         with pytest.raises(DataLoss, match=r"a job with [02] requests"):
-            job_records.decode(msgspec.json.encode(record).decode())
+            job_records.decode(plain)
+        with pytest.raises(DataLoss, match=r"a job with 0 requests or 2"):
+            job_records.head(sealed_documents.seal_text(plain))
     for at in range(0, len(text), 7):
         flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
         with pytest.raises(DataLoss, match=r"."):
