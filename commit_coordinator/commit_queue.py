@@ -38,7 +38,7 @@ from commit_coordinator.tables.requests import ChangeColumnsRequest, CreateTable
 from commit_coordinator.views import commits as views
 from commit_coordinator.views.preparation import Prepared, ViewChecks
 from commit_coordinator.views.requests import ApplyDeltaRequest, CreatePlaceholdersRequest, FillPlaceholdersRequest
-from core.errors import Aborted, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
+from core.errors import Aborted, DataLoss, Internal, InvalidArgument, LemanError, ResourceExhausted, Unavailable
 from core.observability import tracing
 from core.rpc.blocking import BlockingPool
 
@@ -273,7 +273,11 @@ class CommitQueue:
         return await self._repeated(lambda: self._step(step, subject), tries)
 
     async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
-        """Return what the work returns, tried again while others come between; `tries`: 0 is as often as is set."""
+        """Return what the work returns, tried again while others come between; `tries`: 0 is as often as is set.
+
+        After a commit that may have been made, a look that fails tells nothing: it is tried again, too.
+        """
+        unclear: CommitUnclear | None = None
         async for attempt in AsyncRetrying(
             retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
             stop=stop_after_attempt(tries or self._limits.version_conflict_max_retries + 1),
@@ -281,7 +285,15 @@ class CommitQueue:
             reraise=True,
         ):
             with attempt:
-                return await self._commits.run(work)
+                try:
+                    return await self._commits.run(work)
+                except CommitUnclear as error:
+                    unclear = error
+                    raise
+                except (Unavailable, DataLoss) as error:
+                    if unclear is None:
+                        raise
+                    raise CommitUnclear(f"{unclear}, and then: {error}") from error
         raise AssertionError("the loop returns or raises")
 
     def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:

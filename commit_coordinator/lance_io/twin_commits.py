@@ -60,9 +60,18 @@ def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozen
     return files
 
 
+def added_files(table: TableHandle, version: int) -> frozenset[str]:
+    """Return the names of the data files with the rows that a version added.
+
+    Raises:
+        LemanError: what `Transactions.read_or_tell` raises.
+    """
+    transaction = Transactions(table.dataset.uri).read_or_tell(version)
+    return frozenset(file.path for fragment in _new_fragments(transaction) for file in fragment.files)
+
+
 def _take_back(table: TableHandle, twin: CommitRecord) -> frozenset[str]:
-    transaction = Transactions(table.dataset.uri).read_or_tell(twin.version)
-    files = frozenset(file.path for fragment in _new_fragments(transaction) for file in fragment.files)
+    files = added_files(table, twin.version)
     there = [f.fragment_id for f in table.dataset.get_fragments() if any(d._path in files for d in f.metadata.files)]
     if there:
         operation = LanceOperation.Delete([], there, "false")

@@ -21,6 +21,7 @@ from core.domain.table import TableSnapshot
 from core.errors import Aborted, FailedPrecondition
 from core.lance_io import commit_history
 from core.lance_io.commit_history import SCAN_LIMIT
+from core.lance_io.transactions import VersionGone
 from core.locations import is_link
 from core.rpc.request_digest import check_body
 from core.views.metadata import is_view
@@ -153,11 +154,24 @@ def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
         return None
     first = asked[-1]
     check_body(request.request_id, first.body, request.body)
-    # an older version refers to files of ours that were taken back: they go when that one is cleaned up
-    refers = isinstance(request, AppendRowsRequest) and any(file.file in taken_back for file in request.files)
+    refers = isinstance(request, AppendRowsRequest) and _refers(table, request, first.version, taken_back)
     return CommitResult(
         first.version, operation=first.operation, rows=first.rows, merged=first.merged, repeated=not refers
     )
+
+
+def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_back: frozenset[str]) -> bool:
+    """Tell whether a version of the table refers to files of the request, which then have to stay.
+
+    It does where an earlier try made the commit and its answer was lost, or where they were taken back: an older
+    version refers to them until it is cleaned up. What cannot be looked up counts as referring.
+    """
+    files = {file.file for file in request.files}
+    try:
+        added = twin_commits.added_files(table, version)
+    except VersionGone:
+        return True
+    return not files.isdisjoint(taken_back | added)
 
 
 def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:

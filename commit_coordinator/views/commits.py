@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from commit_coordinator.lance_io import row_commits, view_commits
-from commit_coordinator.lance_io.commit_outcomes import CommitConflict
+from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
 from commit_coordinator.lance_io.installable_files import InstallableFile
 from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.lance_io.view_commits import Swap, ViewDelta
@@ -82,8 +82,12 @@ def change(table: TableHandle, work: Prepared) -> CommitResult:
         if isinstance(work.request, FillPlaceholdersRequest):
             return _fill(table, work, work.request)
         return _change(table, work, work.request)
+    except CommitUnclear as unclear:
+        work.unclear.append(unclear)
+        raise
     except LemanError:
-        _discard(work)
+        if not work.unclear:
+            _discard(work)
         raise
 
 

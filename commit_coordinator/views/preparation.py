@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from commit_coordinator.lance_io import committed_files, view_commits
+from commit_coordinator.lance_io.commit_outcomes import CommitUnclear
 from commit_coordinator.lance_io.installable_files import InstallableFile
 from commit_coordinator.lance_io.placeholders import stage_placeholders
 from commit_coordinator.lance_io.view_commits import ViewFiles
@@ -55,6 +56,8 @@ class Prepared:
     error: LemanError | None = None
     #: Whether the files of a delta are still to be looked at.
     late: bool = False
+    #: Commits of earlier tries that may have been made: the view may refer to the placeholders.
+    unclear: list[CommitUnclear] = field(default_factory=list)
 
 
 class ViewChecks:

@@ -18,6 +18,7 @@ import pytest
 from commit_coordinator import commit_queue as queue_module
 from commit_coordinator.commit_queue import Limits
 from commit_coordinator.commit_queues import CommitQueues
+from commit_coordinator.lance_io.table_handle import TableHandle
 from commit_coordinator.requests import AddColumnsRequest, Status
 from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
 from core.lance_io import commit_history
@@ -364,6 +365,20 @@ def failing(monkeypatch, *, commits: bool, times: int = 1, error: BaseException 
 
     monkeypatch.setattr(lance.LanceDataset, "commit", unreliable)
     return calls
+
+
+def fail_after_commits(monkeypatch, errors: list[BaseException]) -> list[BaseException]:
+    """Looks at the latest version raise these errors, one each, from the second look on; return those that are left."""
+    latest, looks = TableHandle.latest, []
+
+    def unreadable(handle, *args):
+        looks.append(1)
+        if len(looks) > 1 and errors:
+            raise errors.pop()
+        return latest(handle, *args)
+
+    monkeypatch.setattr(TableHandle, "latest", unreadable)
+    return errors
 
 
 @pytest.mark.parametrize("commits", [True, False])

@@ -28,6 +28,7 @@ from core.lance_io.views.source import SourceRows, plain
 from core.lance_io.views.view_order import in_view_order
 from core.views import metadata as view_metadata
 from tests.integration.commits.commit_helpers import between, reasons, submit
+from tests.integration.commits.test_commit_queues import fail_after_commits, failing
 from tests.integration.commits.view_commit_helpers import DATA, SCHEMA, View, one, values
 
 BLOB = {"lance-encoding:blob": "true"}
@@ -138,6 +139,20 @@ def test_placeholders_are_made_anew_where_no_row_is_set(view):
     assert list(view.fragments().values()) == [3, 3, 3, 1]
     assert one(again).version == version
     assert view.open().version == version
+
+
+def test_placeholders_of_which_the_store_lost_the_answer_stay_whatever_the_next_look_finds(view, monkeypatch):
+    view.make_source()
+    one(view.make_placeholders())
+    again = view.make_placeholders(3, create=False)
+    failing(monkeypatch, commits=True)
+    looks = fail_after_commits(monkeypatch, [FailedPrecondition("ATTEMPT_FENCED", "a later attempt has begun")])
+    with pytest.raises(FailedPrecondition, match="a later attempt"):
+        one(again)
+    assert looks == []
+    monkeypatch.undo()
+    assert one(again).version == view.open().version
+    assert view.rows()[IS_SET] == [False] * 20
 
 
 def test_placeholders_are_not_made_over_values(view):

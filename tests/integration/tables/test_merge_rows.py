@@ -286,6 +286,29 @@ def test_all_types_of_columns_are_merged(tmp_path):
     assert merged.to_pylist() == [expected[i] for i in range(8)]
 
 
+def test_json_can_be_asked_whatever_way_it_came(tmp_path):
+    """Lance stores JSON in a binary form: text in its place would fail each filter of the table."""
+
+    def rows(ids, texts):
+        return pa.table({"id": ids, "j": pa.array(texts, pa.string()).cast(pa.json_())})
+
+    first = rows([0, 1, 2, 3], ['{"k":1}', None, "[]", '{"k":1}'])
+    value = b"".join(stream_of(rows([0], ['{"k": 2}']).select(["j"])))
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            await up.create(first.schema)
+            await up.append(first)
+            await up.update("id = 1", values=value)
+            await up.merge(rows([2, 9], ['{"k":2}', '{"k":2}']))
+            twos = await up.read(where="json_get_int(j, 'k') = 2")
+            await up.merge(rows(range(4), ['{"k":3}'] * 4))  # all rows that a fragment has
+            threes = await up.read(where="json_get_int(j, 'k') = 3")
+            return sorted(twos["id"].to_pylist()), sorted(threes["id"].to_pylist())
+
+    assert run(scenario) == ([1, 2, 9], [0, 1, 2, 3])
+
+
 @pytest.mark.parametrize("file_format", ["2.1", "2.2"])
 def test_blobs_are_updated_and_merged_of_either_kind(tmp_path, file_format):
     field = pa.field("b", pa.large_binary(), metadata={"lance-encoding:blob": "true"})

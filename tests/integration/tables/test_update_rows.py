@@ -14,6 +14,7 @@ from commit_coordinator.lance_io.row_staging import RowFiles
 from core.errors import Unavailable
 from core.lance_io.scan import FragmentReader
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
+from tests.integration.commits.test_commit_queues import fail_after_commits, failing
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.tables.table_helpers import coordinator, data_files, referenced, stream_of
 from tests.integration.types.type_cases import CASES
@@ -272,6 +273,59 @@ def test_a_storage_that_fails_once_is_no_fault_of_an_expression(table, monkeypat
             return await refusal(up.update("id = 3", expressions={"x": "x + 1"}))
 
     assert run(scenario)[1] == "STORE_UNAVAILABLE"
+
+
+CHANGES = {
+    "append": lambda up: up.append(pa.table({"id": [900], "x": [1]})),
+    "update": lambda up: up.update("id < 5", expressions={"x": "x + 1"}),
+    "delete": lambda up: up.delete("id < 5"),
+    "merge": lambda up: up.merge(pa.table({"id": [1, 901], "x": [70, 80]})),
+}
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["stored", "not stored"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_of_which_the_store_lost_the_answer_is_made_once(table, monkeypatch, change, commits):
+    async def scenario(make):
+        async with coordinator(table.uri.rpartition("/")[0]) as up:
+            await make(up)
+
+    def content():
+        return table.open().to_table(["id", "x"]).sort_by("id").to_pylist()
+
+    before = content()
+    version = table.open().version
+    calls = failing(monkeypatch, commits=commits)
+    run(lambda: scenario(CHANGES[change]))
+    monkeypatch.undo()
+    assert (table.open().version, len(calls)) == (version + 1, 1 if commits else 2)
+    expected = {
+        "append": [*before, {"id": 900, "x": 1}],
+        "update": [{**row, "x": row["x"] + (row["id"] < 5)} for row in before],
+        "delete": [row for row in before if row["id"] >= 5],
+        "merge": [{**row, "x": 70} if row["id"] == 1 else row for row in before] + [{"id": 901, "x": 80}],
+    }
+    assert content() == expected[change]
+
+
+@pytest.mark.parametrize("looks", [1, 99], ids=["once", "for long"])
+def test_rows_of_which_the_store_lost_the_answer_stay_where_it_cannot_be_read_after_that(table, monkeypatch, looks):
+    """Their files went, although the table referred to them."""
+
+    async def scenario():
+        async with coordinator(table.uri.rpartition("/")[0], version_conflict_max_retries=3) as up:
+            return (await refusal(CHANGES["append"](up)))[1] if looks > 1 else await CHANGES["append"](up)
+
+    before = table.open().count_rows()
+    failing(monkeypatch, commits=True)
+    left = fail_after_commits(monkeypatch, [Unavailable("STORE_UNAVAILABLE", "gone for a moment")] * looks)
+    answer = run(scenario)
+    monkeypatch.undo()
+    if looks > 1:
+        assert answer == "COMMIT_UNKNOWN"
+    else:
+        assert (left, answer.rows_added) == ([], 1)
+    assert table.open().to_table()["id"].to_pylist()[before:] == [900]
 
 
 def test_now_is_the_time_of_the_call(tmp_path):
