@@ -124,6 +124,8 @@ def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _from_python(result: Any, convert: Converter) -> pa.Array:
+    if _is_foreign_array(result):
+        result = np.asarray(result)
     if getattr(result, "ndim", 0) == 1 and getattr(getattr(result, "dtype", None), "kind", "") in "biufMm":
         made = pa.array(result)
         made = concatenation.joined(made.chunks) if isinstance(made, pa.ChunkedArray) else made
@@ -185,6 +187,13 @@ def _is_foreign_column(result: Any) -> bool:
     if isinstance(result, pa.ChunkedArray) or hasattr(result, "iloc") or _is_frame(result):
         return False
     return hasattr(result, "__arrow_c_stream__")
+
+
+def _is_foreign_array(result: Any) -> bool:
+    """Tell whether a result is an array of another library that numpy reads, such as of xarray or torch."""
+    if isinstance(result, np.ndarray) or _is_frame(result) or not hasattr(result, "__array__"):
+        return False
+    return not any(hasattr(result, name) for name in ("iloc", "array", "__arrow_array__"))  # these are of pandas
 
 
 def _described(result: object) -> str:

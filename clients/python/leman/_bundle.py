@@ -6,6 +6,7 @@ import dis
 import functools
 import hashlib
 import importlib.util
+import inspect
 import io
 import threading
 from collections.abc import Callable, Iterator
@@ -77,7 +78,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             if obj in _by_value.BUILDERS:
                 return self._dynamic_function_reduce(obj)
             _check_imports(obj)
+            _add_names_of_class_bodies(obj.__code__)
         reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple):
+            return _by_value.class_apart(obj, reduced)
         if reduced is NotImplemented and not isinstance(obj, FunctionType | type):
             reduced = self._reduced(obj)
         return reduced
@@ -124,6 +128,24 @@ def _check_imports(function: FunctionType) -> None:
                 f"{function.__qualname__}() imports {name} when it is called, and workers do not have that"
                 " module: import it at the top of the file instead, or install it as a package."
             )
+
+
+def _add_names_of_class_bodies(code: CodeType) -> None:
+    """Have cloudpickle send globals that are read in the body of a class within a function, too."""
+    known = cloudpickle.cloudpickle._extract_code_globals(code)
+    for body in _class_bodies(code):
+        for step in dis.get_instructions(body):
+            if step.opname == "LOAD_NAME":
+                known.setdefault(step.argval)
+
+
+def _class_bodies(code: CodeType) -> Iterator[CodeType]:
+    """Code within a function that is run in a namespace of its own."""
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            if not item.co_flags & inspect.CO_OPTIMIZED:
+                yield item
+            yield from _class_bodies(item)
 
 
 #: cloudpickle's registry is one for the whole process: of two threads, one would take out what the other needs.

@@ -5,39 +5,48 @@ pickle sends such objects by their name, which workers do not have, or not at al
 
 from __future__ import annotations
 
+import enum
 import functools
 import importlib
 import pickle
+import struct
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import FunctionType
 from typing import Any, cast
 
+from leman import _library_models
 from leman._modules import is_installed
 from leman.errors import UdfDefinitionError
 
 _CACHE = type(functools.cache(len))
 _DISPATCH = cast(FunctionType, functools.singledispatch(len)).__code__
+_OF_TYPED_DICT = {
+    "__annotations__", "__closed__", "__doc__", "__extra_items__", "__module__", "__mutable_keys__",
+    "__optional_keys__", "__orig_bases__", "__parameters__", "__qualname__", "__readonly_keys__", "__required_keys__",
+    "__total__",
+}  # fmt: skip
+_MAKES = ("__new_member__", "__init__")
 _ALSO_MADE = {"cache_parameters", "__wrapped__", *functools.WRAPPER_ASSIGNMENTS}
 
 
 def cached_function(value: Any) -> Any | None:
     """The function within a cache that is sent by value; None for anything else."""
-    return value.__wrapped__ if type(value) is _CACHE and not _has_name(value) else None
+    return value.__wrapped__ if type(value) is _CACHE and not has_name(value) else None
 
 
 def implementations(value: Any) -> dict[type, Callable[..., Any]] | None:
     """What a dispatcher of `functools.singledispatch` that is sent by value chooses from; None for anything else."""
     made = isinstance(value, FunctionType) and value.__code__ is _DISPATCH
-    return dict(value.registry) if made and not _has_name(value) else None
+    return dict(value.registry) if made and not has_name(value) else None
 
 
 def taken_apart(value: Any) -> tuple[Any, ...] | None:
     """How a worker makes such an object anew, as `object.__reduce__` has it; None where pickle knows that itself."""
-    way = _WAYS.get(type(value))
+    way = _WAYS.get(type(value)) or (_derived if issubclass(type(value), tuple(_DESCRIPTORS)) else None)
     found = way(value) if way is not None else None
-    return None if found is None or _has_name(value) else found
+    return None if found is None or has_name(value) else found
 
 
 def proxied(value: Any) -> tuple[Any, ...] | None:
@@ -76,6 +85,7 @@ def reduced(value: Any, registered: Any, protocol: int) -> Any:
     numpy's array, leaves them out."""
     way = registered.get(type(value))
     parts = way(value) if way is not None else value.__reduce_ex__(protocol)
+    parts = _library_models.before_calls(value, parts)
     own = getattr(value, "__dict__", None)
     if not own or type(own) is not dict or not isinstance(parts, tuple) or is_installed(type(value).__module__):
         return parts
@@ -91,6 +101,54 @@ def reduced(value: Any, registered: Any, protocol: int) -> Any:
         return parts
     rest = (*parts[3:5], None, None)[:2]
     return (*parts[:2], (state, dict(own)), *rest, set_state)
+
+
+def member_attributes(value: enum.Enum) -> dict[str, Any]:
+    """What a member of an enum has besides its name and value."""
+    return {name: item for name, item in vars(value).items() if not (name[:1] == name[-1:] == "_")}
+
+
+def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a worker makes a class of the user's own, given what cloudpickle sends of it, which lacks some of them."""
+    if isinstance(kind, enum.EnumMeta):
+        return _enum_apart(kind, parts)
+    if type(kind).__name__ == "_TypedDictMeta":
+        own = {name: vars(kind)[name] for name in _OF_TYPED_DICT & vars(kind).keys()}
+        generic = tuple(base for base in kind.__bases__ if base is typing.Generic)
+        return typed_dict, (type(kind), kind.__name__, generic, own)
+    return parts
+
+
+def _enum_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a worker makes an enum of the user's own. cloudpickle leaves out aliases and attributes of members, and calls
+    `__new__` and `__init__` with the value alone.
+
+    Args:
+        kind: the class.
+        parts: what cloudpickle sends of it.
+    """
+    held = {name: member_attributes(member) for name, member in kind.__members__.items()}
+    has_own_code = any(isinstance(vars(base).get(name), FunctionType) for base in _own_bases(kind) for name in _MAKES)
+    if not has_own_code and not any(held.values()) and len(held) == len(list(kind)):
+        return parts
+    _, (bases, name, qualname, _, module, *_), (state, slots), *_, set_class_state = parts
+    mixed: Any = kind._member_type_
+    content = getattr(mixed, "__getnewargs__", None)
+    mixed = object if content is None else mixed
+    values = {each: (member.value, content(member) if content else ()) for each, member in kind.__members__.items()}
+    known = {key: item for key, item in state.items() if key not in held}
+    filled = (known, slots, held, set_class_state)
+    return made_enum, (bases, name, qualname, mixed, values, module), filled, None, None, fill_enum
+
+
+def _own_bases(kind: type) -> Iterator[type]:
+    return (base for base in kind.__mro__ if not is_installed(base.__module__))
+
+
+def descriptor_attributes(value: Any) -> dict[str, Any]:
+    """What an object of a class that was derived from one of Python's descriptors has besides its functions."""
+    made = {*_ALSO_MADE, "func", "lock"}
+    return {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in made}
 
 
 def home(value: Any, name: str) -> str:
@@ -126,7 +184,59 @@ def set_state(value: Any, states: tuple[Any, dict[str, Any]]) -> None:
     value.__dict__.update(own)
 
 
-BUILDERS = (cached, add_implementations, proxy, set_state)
+def made_enum(
+    bases: tuple[Any, ...], name: str, qualname: str, mixed: Any, values: dict[str, tuple[Any, Any]], module: str
+) -> Any:
+    """An enum whose members have their values and nothing else; none of the user's own code is called."""
+    waiting = iter(values.values())
+
+    def __init__(self: Any, *_: Any) -> None:  # noqa: N807
+        """Take what is given."""
+
+    def __new__(cls: Any, *_: Any) -> Any:  # noqa: N807
+        value, content = next(waiting)
+        made = mixed.__new__(cls, *content)
+        made._value_ = value
+        return made
+
+    kind: Any = type(bases[-1])
+    body = kind.__prepare__(name, bases)
+    body["__new__"], body["__init__"] = __new__, __init__
+    for each, (value, _) in values.items():
+        body[each] = (value,)
+    made = kind.__new__(kind, name, bases, body)
+    del made.__init__
+    made.__module__, made.__qualname__ = module, qualname
+    return made
+
+
+def fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
+    """Give an enum its methods, and its members their attributes."""
+    state, slots, held, set_class_state = parts
+    if "__new_member__" not in state:
+        del kind.__new_member__
+    set_class_state(kind, (state, slots))
+    for name, own in held.items():
+        vars(kind.__members__[name]).update(own)
+
+
+def typed_dict(kind: Any, name: str, bases: tuple[Any, ...], own: dict[str, Any]) -> Any:
+    """A class of `typing.TypedDict`."""
+    made = kind.__new__(kind, name, bases, {**own, "__annotations__": {}})
+    for each, value in own.items():
+        setattr(made, each, value)
+    return made
+
+
+def descriptor(kind: Any, base: Any, functions: tuple[Any, ...], own: dict[str, Any]) -> Any:
+    """A descriptor of a class that the user derived from one of Python's."""
+    made = kind.__new__(kind, *functions)
+    base.__init__(made, *functions)
+    vars(made).update(own)
+    return made
+
+
+BUILDERS = (cached, add_implementations, proxy, set_state, made_enum, fill_enum, typed_dict, descriptor)
 
 
 def _cache(value: Any) -> tuple[Any, ...]:
@@ -146,13 +256,31 @@ _WAYS: dict[type, Callable[[Any], tuple[Any, ...] | None]] = {
     _CACHE: _cache,
     FunctionType: _dispatcher,
     functools.cached_property: lambda v: (type(v), (v.func,), {"attrname": v.attrname}),  # up to 3.11 it holds a lock
+    struct.Struct: lambda v: (type(v), (v.format,)),
     typing.NewType: lambda v: (type(v), (v.__name__, v.__supertype__), dict(vars(v))),
     typing.ParamSpec: lambda v: (type(v), (v.__name__,)),
     typing.TypeVarTuple: lambda v: (type(v), (v.__name__,)),
 }
 
 
-def _has_name(value: Any) -> bool:
+def _derived(value: Any) -> tuple[Any, ...] | None:
+    base = next(base for base in _DESCRIPTORS if issubclass(type(value), base))
+    if type(value) is base or is_installed(type(value).__module__):
+        return None
+    functions = tuple(getattr(value, name) for name in _DESCRIPTORS[base])
+    return descriptor, (type(value), base, functions, descriptor_attributes(value))
+
+
+#: Descriptors whose functions pickle leaves out of what it sends of an object of a derived class, and those functions.
+_DESCRIPTORS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel", "__doc__"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    functools.cached_property: ("func",),
+}
+
+
+def has_name(value: Any) -> bool:
     """Whether workers find the very object by its name."""
     module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
     if not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):

@@ -17,7 +17,9 @@ def plain(value: Any) -> tuple[bytes, ...] | None:
     kind = type(value)
     if kind is int:
         return (b"int", hex(value).encode())  # repr refuses very long ones
-    if value is None or value is ... or value is NotImplemented or kind in (bool, str, complex, range, slice):
+    if value is None or value is ... or value is NotImplemented or kind in (bool, str, complex, range):
+        return (kind.__name__.encode(), repr(value).encode())
+    if kind is slice and {type(part) for part in (value.start, value.stop, value.step)} <= {int, type(None)}:
         return (kind.__name__.encode(), repr(value).encode())
     if kind is float:
         return (b"float", struct.pack(">d", value))

@@ -8,6 +8,7 @@ import decimal
 import json
 import math
 import traceback
+from collections import abc
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -65,29 +66,75 @@ class Served:
         return self._values(self._function(named), batch.num_rows)
 
     def _row_by_row(self, rows: Iterable[tuple[Any, ...]]) -> pa.Array:
-        """The values of rows. The next call may fill the same object with other values: such results are converted
-        before it."""
-        results: list[Any] = []
-        for row in rows:
-            value = self._function(*row)
-            results.append(value if isinstance(value, _LASTING) else _array([value], self.output))
-        if not any(isinstance(value, pa.Array) for value in results):
-            return _array(results, self.output)
-        arrays = [value if isinstance(value, pa.Array) else _array([value], self.output) for value in results]
-        return pa.concat_arrays(arrays)
+        return _one_by_one((self._function(*row) for row in rows), self.output)
 
     def _values(self, result: Any, rows: int) -> pa.Array:
         if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
             result = result.column(0)
+        if hasattr(result, "__arrow_c_stream__") and not hasattr(result, "iloc") and not _is_frame(result):
+            result = pa.chunked_array(result)
         if isinstance(result, pa.ChunkedArray):
             result = pa.concat_arrays(result.chunks) if result.chunks else pa.array([], result.type)
         if not isinstance(result, pa.Array):
-            result = _array(result, self.output)
+            result = self._from_python(result)
         elif result.type != self.output:
             result = result.cast(self.output)
         if len(result) != rows:
             raise ValueError(f"function '{self.name}' returned {len(result)} values for {rows} rows")
         return pa.concat_arrays([result, result.slice(0, 0)])  # the function may write to its own memory meanwhile
+
+    def _from_python(self, result: Any) -> pa.Array:
+        """The values of a batch by their position. Raises TypeError where the result has none for each row."""
+        what = "None" if result is None else f"a {type(result).__name__}"
+        if _is_frame(result):
+            raise TypeError(f"function '{self.name}' returned {what}, which has columns: return one of its columns")
+        if isinstance(result, abc.Set):
+            raise TypeError(f"function '{self.name}' returned {what}, whose values have no order: return a list")
+        if isinstance(result, str | bytes | bytearray | abc.Mapping) or not hasattr(result, "__iter__"):
+            raise TypeError(f"function '{self.name}' returned {what}, not one value for each row")
+        if getattr(result, "ndim", 0) == 1 and getattr(getattr(result, "dtype", None), "kind", "") in "biufMm":
+            return _array(result, self.output)
+        if isinstance(result, list | tuple):
+            return _array([_in_order(value, self.output) for value in result], self.output)
+        return _one_by_one(iter(result), self.output)
+
+
+def _one_by_one(values: Iterable[Any], kind: pa.DataType) -> pa.Array:
+    """Values as an array. The next one may be the same object, with other content: such values are converted before."""
+    results = [value if isinstance(value, _LASTING) else _array([_in_order(value, kind)], kind) for value in values]
+    if not any(isinstance(value, pa.Array) for value in results):
+        return _array(results, kind)
+    arrays = [value if isinstance(value, pa.Array) else _array([value], kind) for value in results]
+    return pa.concat_arrays(arrays)
+
+
+def _is_frame(result: Any) -> bool:
+    return hasattr(result, "columns") and type(result).__module__.partition(".")[0] != "numpy"
+
+
+def _in_order(value: Any, kind: pa.DataType) -> Any:
+    """A value whose lists are Python's own: pyarrow takes the items of a pandas Series by their labels, those of a set
+    in any order, and of a frame the names of its columns. Raises TypeError for the latter two."""
+    if value is None or isinstance(value, pa.Scalar):
+        return value
+    if pa.types.is_struct(kind) and isinstance(value, abc.Mapping):
+        types = {field.name: field.type for field in kind}
+        return {name: _in_order(item, types[name]) if name in types else item for name, item in value.items()}
+    is_list = pa.types.is_nested(kind) and hasattr(kind, "value_type")
+    if not is_list or isinstance(value, str | bytes | bytearray):
+        return value
+    if isinstance(value, list | tuple) and not pa.types.is_nested(kind.value_type):
+        return value
+    what = type(value).__name__
+    if isinstance(value, abc.Set | abc.Mapping):
+        raise TypeError(f"a {what} is no list, as its items have no order: return a list")
+    if _is_frame(value):
+        raise TypeError(f"a {what} is no list, as it has columns: return one of its columns")
+    if isinstance(value, pa.Array | pa.ChunkedArray):
+        value = value.to_pylist()
+    if getattr(value, "ndim", 0) == 1 and type(value).__module__.partition(".")[0] == "numpy":
+        return value.tolist() if type(value).__name__ == "MaskedArray" else value
+    return [_in_order(item, kind.value_type) for item in value] if hasattr(value, "__iter__") else value
 
 
 def _array(values: Any, kind: pa.DataType) -> pa.Array:

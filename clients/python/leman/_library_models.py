@@ -7,12 +7,17 @@ wrote instead: fields, settings, and which method checks which field.
 
 from __future__ import annotations
 
+import decimal
 import sys
 from types import FunctionType
 from typing import Any
 
 #: Libraries whose wrappers keep results of earlier calls in a dictionary.
 CACHES = frozenset({"cachetools", "toolz", "cytoolz"})
+
+#: Dictionaries in which objects of a class keep what calls have made.
+_LEFT_BY_CALLS = {("numpy", "vectorize"): ("_ufunc",)}
+_WITH_STATE = 3  # parts of what pickle makes of an object
 
 _DERIVED = ("__pydantic_", "_sa_", "__sqlmodel_")
 _DERIVED_NAMES = {"__signature__", "__table__", "__mapper__", "__class_vars__", "__hash__", "__fields__"}
@@ -58,6 +63,16 @@ def described_object(value: Any) -> Any | None:
             made = [value.__name__, value.__bound__, value.__constraints__]
             made += [value.__covariant__, value.__contravariant__]
     return made
+
+
+def before_calls(value: Any, parts: Any) -> Any:
+    """What pickle makes of an object, without what calls have left in it."""
+    if type(value) is decimal.Context:  # what was inexact, by rules that it has
+        return parts[0], (*parts[1][:6], [], *parts[1][7:])
+    left = _LEFT_BY_CALLS.get((type(value).__module__.partition(".")[0], type(value).__name__))
+    if left is None or not isinstance(parts, tuple) or len(parts) < _WITH_STATE or type(parts[2]) is not dict:
+        return parts
+    return (*parts[:2], {**parts[2], **{name: {} for name in left if name in parts[2]}}, *parts[3:])
 
 
 def checked_function(value: FunctionType) -> tuple[FunctionType, list[Any]] | None:

@@ -52,16 +52,24 @@ def is_installed_class(value: type) -> bool:
     """Return True for a class that workers have.
 
     The standard library names `types` as the module of classes that it makes for others, such as those of
-    `dataclasses.make_dataclass`. A class of a file that was loaded under the name of an installed module is known by
-    its methods.
+    `dataclasses.make_dataclass`; metaclasses name their own. A class of a file that was loaded under the name of an
+    installed module is known by its methods.
     """
     if value.__module__ == "types":
         return getattr(types, value.__qualname__, None) is value
-    if not is_installed(value.__module__):
+    if not is_installed(value.__module__) or _is_named_by_metaclass(value):
         return False
     methods = (item for item in vars(value).values() if isinstance(item, FunctionType))
     own = next((m for m in methods if m.__code__.co_qualname == f"{value.__qualname__}.{m.__name__}"), None)
     return own is None or own.__module__ != value.__module__ or is_installed_code(own.__globals__)
+
+
+def _is_named_by_metaclass(value: type) -> bool:
+    """Return True for a class that got the module of the code that made it: `type("C", (abc.ABC,), {})` is in `abc`."""
+    home = value.__module__
+    if home == "builtins" or home not in [kind.__module__ for kind in type.mro(type(value))]:
+        return False
+    return getattr(sys.modules.get(home), value.__qualname__.partition(".")[0], None) is None
 
 
 def loaded_user_modules() -> list[ModuleType]:

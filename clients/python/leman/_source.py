@@ -128,6 +128,22 @@ def text_of(function: FunctionType, node: FunctionNode) -> str:
     return "".join(lines[first - 1 : node.end_lineno])
 
 
+#: Stands among the names that code mentions for one that it makes up, such as `getattr(x, NAMES[0])`.
+ANY_NAME = "getattr(...)"
+_BY_NAME = {"getattr", "hasattr"}
+
+
+def reads_any_name(code: CodeType, node: FunctionNode | None) -> bool:
+    """Tell whether a function asks for attributes by names that do not stand in it."""
+    if not any(not _BY_NAME.isdisjoint(inner.co_names) for inner in (code, *_nested(code))):
+        return False
+    if node is None:
+        return True
+    calls = (item for item in ast.walk(node) if isinstance(item, ast.Call) and len(item.args) > 1)
+    names = (call.args[1] for call in calls if isinstance(call.func, ast.Name) and call.func.id in _BY_NAME)
+    return not all(isinstance(name, ast.Constant) for name in names)
+
+
 _Functions = list[tuple[CodeType, FunctionNode]]
 
 

@@ -56,7 +56,10 @@ def constant(value: Any) -> str:
 def _mark(value: Any) -> str:
     """Four hex digits: enough to see that something changed, too few to try out what it is."""
     held = value.copy() if type(value) is set else value  # other threads may write to it
-    parts = sorted(map(_mark, held)) if isinstance(held, set | frozenset) else repr(held)
+    try:
+        parts = sorted(map(_mark, held)) if isinstance(held, set | frozenset) else repr(held)
+    except Exception:  # noqa: BLE001 - what it holds may be of anybody's classes
+        parts = type(held).__name__
     return hashlib.sha256(str(parts).encode(errors="replace")).hexdigest()[:4]
 
 

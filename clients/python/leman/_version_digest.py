@@ -13,6 +13,7 @@ repeats until nothing new is mentioned. Most code mentions none of them, so its 
 
 from __future__ import annotations
 
+import abc
 import collections
 import contextlib
 import copyreg
@@ -22,6 +23,7 @@ import enum
 import functools
 import inspect
 import logging
+import operator
 import sys
 import typing
 from collections.abc import Callable, Iterator
@@ -68,6 +70,7 @@ _READS_BASES = ("__orig_bases__", "get_original_bases", "__parameters__")
 _READS_NAMES = ("__name__", "__qualname__", "__module__")
 _READS_MATCH_ARGS = ("__match_args__", "MATCH_CLASS")
 _PICKLED_BY_OBJECT = ("__reduce_ex__", "__reduce__", "__getstate__")
+_DESCRIPTORS: tuple[type, ...] = (staticmethod, classmethod, property, functools.cached_property)
 _NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 _NOT_CODE = {  # written by Python itself; annotations matter only where a decorator reads them
     "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__",
@@ -99,6 +102,7 @@ def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
         digest = walker.digest(parts)
         found = walker.mentioned & walker.asked
         if found <= read:
+            walker.check_subclasses()
             return digest, walker
         read |= found
 
@@ -134,12 +138,15 @@ class _Walker:
         self.text: SourceText = within.text if within is not None else SourceText()
         self.pickled: set[type] = within.pickled if within is not None else set()
         self.by_name: set[int] = within.by_name if within is not None else set()  # classes and functions, by id
+        self.classes: set[type] = within.classes if within is not None else set()  # the user's own
         self.done: dict[int, tuple[Any, bytes]] = {}  # with the object: ids are unique only while it lives
 
     def digest(self, value: Any) -> bytes:
         """The digest of any value."""
         content = plain(value)
         if content is not None:
+            if type(value) is str and _source.ANY_NAME in self.read and value.isidentifier():
+                self.mentioned.add(value)  # `getattr` may be given it
             return of_parts(*content)
         if id(value) in self.active:
             return of_parts(b"within", str(self.active[id(value)]).encode())
@@ -164,10 +171,10 @@ class _Walker:
             (FunctionType, self._function),
             (MethodType, lambda v: self._all(b"method", v.__func__, v.__self__)),
             (functools.partial, self._partial),
-            ((staticmethod, classmethod), lambda v: self._all(type(v).__name__.encode(), v.__func__)),
-            (property, lambda v: self._all(b"property", v.fget, v.fset, v.fdel)),
-            (functools.cached_property, lambda v: self._all(b"cached_property", v.func)),
-            (enum.Enum, lambda v: self._all(b"member", type(v), v.name, v.value)),
+            ((staticmethod, classmethod), lambda v: self._descriptor(v, v.__func__)),
+            (property, lambda v: self._descriptor(v, v.fget, v.fset, v.fdel)),
+            (functools.cached_property, lambda v: self._descriptor(v, v.func)),
+            (enum.Enum, self._member),
             (type, self._class),
         )
 
@@ -181,28 +188,29 @@ class _Walker:
         return of_parts(*(part if isinstance(part, bytes) else self.digest(part) for part in parts))
 
     def _sequence(self, value: list[Any] | tuple[Any, ...]) -> bytes:
-        items = (self.digest(item) for item in value)
+        content = tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
+        items = (self.digest(item) for item in content)
         return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _unordered(self, value: set[Any] | frozenset[Any]) -> bytes:
-        held = value.copy() if type(value) is set else value  # other threads may write to it
+        held = set.copy(value) if isinstance(value, set) else frozenset.copy(value)  # other threads may write to it
         items = sorted(self._apart(item) for item in held)
         return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _mapping(self, value: dict[Any, Any]) -> bytes:
         held = dict.copy(value) if type(value) in _PLAIN_MAPPINGS else value  # likewise
-        met = [(self._apart(key), key) for key in held]
-        keys = sorted(met, key=lambda pair: pair[0])
-        items = [of_parts(digest, self._at(f"[{key!r}]", held[key])) for digest, key in keys]
-        if type(value) is not _Unordered and [pair[0] for pair in met] != [pair[0] for pair in keys]:
-            items.append(of_parts(b"in this order", *(pair[0] for pair in met)))
+        met = [(self._apart(key), key, item) for key, item in list(held.items())]  # what pickle sends
+        keys = sorted(met, key=lambda entry: entry[0])
+        items = [of_parts(digest, self._at(f"[{_shown(key)}]", item)) for digest, key, item in keys]
+        if type(value) is not _Unordered and [entry[0] for entry in met] != [entry[0] for entry in keys]:
+            items.append(of_parts(b"in this order", *(entry[0] for entry in met)))
         if isinstance(value, collections.defaultdict) and value.default_factory is not None:
             items.append(of_parts(b"default", self._at("default_factory", value.default_factory)))
         return of_parts(self._container(value), *items, *self._own_state(value))
 
     def _own_state(self, value: Any) -> list[bytes]:
-        """The attributes of an object of a subclass of a container."""
-        own = dict(getattr(value, "__dict__", None) or {})
+        """The attributes of an object of a subclass of a container, a descriptor or another type of Python's own."""
+        own = {} if type(value).__module__ == "builtins" else _slots(value) | (getattr(value, "__dict__", None) or {})
         return [of_parts(b"attributes", self._at("its attributes", _Unordered(own)))] if own else []
 
     def _container(self, value: Any) -> bytes:
@@ -213,23 +221,53 @@ class _Walker:
         """The digest of an item that comes in no order: what was met before it must not matter."""
         return _Walker(self.read, self).digest(item)
 
+    def check_subclasses(self) -> None:
+        """Refuse code that asks a class for its subclasses where workers would find fewer of them."""
+        if "__subclasses__" not in self.mentioned:
+            return
+        for owner in self.classes:
+            found: type
+            for found in type.__subclasses__(owner):
+                if found not in self.classes and not is_installed_class(found):
+                    raise UdfDefinitionError(
+                        f"The function reads __subclasses__(), and workers do not have {found.__qualname__}, a subclass"
+                        f" of {owner.__qualname__} that nothing else names: keep your classes in a list or dict."
+                    )
+
     def reads(self, *names: str) -> bool:
         """Tell whether code that is walked reads something by one of these names."""
         self.asked.update(names)
         return not self.read.isdisjoint(names)
+
+    def _descriptor(self, value: Any, *functions: Any) -> bytes:
+        base = next(kind for kind in _DESCRIPTORS if isinstance(value, kind))
+        parts: list[Any] = []
+        if type(value) is not base:
+            parts = [type(value), _Unordered(_by_value.descriptor_attributes(value) | _slots(value))]
+        if isinstance(value, property) and value.__doc__ != getattr(value.fget, "__doc__", None):
+            parts += [value.__doc__] if self.reads(*_READS_DOCSTRINGS) else []
+        return self._all(base.__name__.encode(), *functions, *parts)
+
+    def _member(self, value: enum.Enum) -> bytes:
+        own = self._state(type(value), _by_value.member_attributes(value))
+        return self._all(b"member", type(value), value.name, value.value, *([own] if own else []))
 
     def _partial(self, value: functools.partial[Any]) -> bytes:
         function: Any = value.func
         blind = isinstance(function, FunctionType) and not function.__code__.co_flags & inspect.CO_VARKEYWORDS
         keywords = _Unordered(value.keywords) if blind else value.keywords
         own = self._attributes_read(value)
+        if type(value) is not functools.partial:
+            own = [self.digest(type(value)), *self._own_state(value)]
         return self._all(b"partial", value.func, value.args, keywords, *own)
 
     def _attributes_read(self, value: Any) -> list[bytes]:
         """The attributes that somebody gave a function, where the code reads them."""
-        every = self.reads(*_READS_ATTRIBUTES)
+        every = self.reads(*_READS_ATTRIBUTES, _source.ANY_NAME)
         own = {
-            name: item for name, item in vars(value).items() if name != "__wrapped__" and (self.reads(name) or every)
+            name: item
+            for name, item in vars(value).items()
+            if name not in ("__wrapped__", "cache_parameters") and (self.reads(name) or every)
         }
         if "__wrapped__" in vars(value) and self.reads("__wrapped__", "unwrap", *_READS_HINTS):
             own["__wrapped__"] = vars(value)["__wrapped__"]
@@ -238,23 +276,30 @@ class _Walker:
     def _module(self, value: ModuleType) -> bytes:
         if is_installed(value.__name__):
             return of_parts(b"module", value.__name__.encode())
+        read = {"__getattr__", *(name for name in ("__all__", "__dir__") if self.reads(name))}
+        held = {name: item for name, item in vars(value).copy().items() if not name.startswith("__") or name in read}
         own = {
-            name: item
-            for name, item in vars(value).copy().items()
-            if not name.startswith("__") and getattr(item, "__module__", value.__name__) == value.__name__
+            name: item for name, item in held.items() if getattr(item, "__module__", value.__name__) == value.__name__
         }
         others = {
             name: item
-            for name, item in vars(value).copy().items()
+            for name, item in held.items()
             if name not in own and isinstance(item, FunctionType | type) and not is_installed(item.__module__)
         }
-        more = [self._mapping(_Unordered(others))] if others else []
+        objects = {
+            name: item
+            for name, item in held.items()
+            if name not in own and not isinstance(item, (*_NAMED, FunctionType, type, ModuleType))
+            and not _by_value.has_name(item)
+        }  # fmt: skip
+        more = [self._mapping(_Unordered(found)) for found in (others, objects) if found]
         return of_parts(b"user module", self._mapping(_Unordered(own)), *more)
 
     def _class(self, value: type) -> bytes:
         name = f"{value.__module__}:{value.__qualname__}"
         if is_installed_class(value):
             return of_parts(b"named", name.encode())
+        self.classes.add(value)
         parts = [self._at(f"base of {value.__qualname__}", base) for base in value.__bases__]
         parts.append(self.digest(type(value)))
         described = _library_models.described(value)
@@ -272,6 +317,9 @@ class _Walker:
             parts += self._init_only(value)
         if described is not None:
             parts.append(of_parts(b"settings", self._at(f"fields of {value.__qualname__}", described)))
+        registered = _registered(value)
+        if registered:
+            parts.append(of_parts(b"registered", *sorted(self._apart(kind) for kind in registered)))
         return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
 
     def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
@@ -298,7 +346,8 @@ class _Walker:
         """The name of a class or function that is met in another way than by that name."""
         if id(value) in self.by_name or not self.reads(*_READS_NAMES):
             return []
-        return [of_parts(b"called", value.__qualname__.encode())]
+        own = value.__name__ if value.__name__ != value.__qualname__.rpartition(".")[2] else ""
+        return [of_parts(b"called", value.__qualname__.encode(), *([own.encode()] if own else []))]
 
     def _hint(self, value: Any, module: str) -> bytes:
         """An annotation. One that is a text names things of its module, which count where they are the user's own."""
@@ -354,6 +403,9 @@ class _Walker:
         named = None if value.__kwdefaults__ is None else _Unordered(value.__kwdefaults__)
         parts.append(self._at("a default", [value.__defaults__, named]))
         self.mentioned |= _mentions(value.__code__)
+        if _source.ANY_NAME not in self.mentioned and _source.reads_any_name(value.__code__, node):
+            self.mentioned.add(_source.ANY_NAME)
+        self._check_patches(value, node)
         for name, used in self._used(value, node):
             self.text.value(name, used)
             seen = used
@@ -365,6 +417,23 @@ class _Walker:
         parts += self._read_of_function(value, node)
         self.path.pop()
         return of_parts(b"function", *parts)
+
+    def _check_patches(self, function: FunctionType, node: _source.FunctionNode | None) -> None:
+        """Refuse what the user's program has put into installed modules and classes: workers have these without it."""
+        names = _mentions(function.__code__)
+        for name, chains in ({} if node is None else _source.attribute_chains(node)).items():
+            found: Any = function.__globals__.get(name)
+            paths = [(name, found)] if isinstance(found, type) else []
+            if isinstance(found, ModuleType) and is_installed(found.__name__):
+                paths = [(".".join((name, *chain)), _reached(found, chain)) for chain in sorted(chains)]
+            for path, item in paths:
+                patch = path if _is_own_code(item) and isinstance(found, ModuleType) else _patched(item, names)
+                if patch:
+                    raise UdfDefinitionError(
+                        f"{function.__qualname__}() uses {patch if patch == path else f'{path}.{patch}'}, which your"
+                        " program has put into installed code, and workers have that code without it: call your"
+                        f" function or class by its own name (at {self._place()})."
+                    )
 
     def _read_of_function(self, value: FunctionType, node: _source.FunctionNode | None) -> list[bytes]:
         """What a function has besides its code, where code that is walked reads it."""
@@ -432,7 +501,7 @@ class _Walker:
             return of_parts(b"udf", self.digest(identity(value)))
         within = _by_value.cached_function(value)
         if within is not None:
-            return self._all(b"cached", within)
+            return self._all(b"cached", within, *self._cache_settings(value))
         described = _library_models.described_object(value)
         if described is not None:
             return self._all(b"object", type(value), described)
@@ -442,11 +511,19 @@ class _Walker:
         wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
         if isinstance(wrapped, FunctionType):
             return self._all(b"wrapped", type(value), wrapped, *self._settings(value, wrapped))
-        if isinstance(value, _NAMED):
+        if issubclass(type(value), _NAMED):
             return self._builtin(value)
-        if isinstance(value, logging.Logger):
+        if issubclass(type(value), logging.Logger):
             return of_parts(b"logger", value.name.encode())
         return self._reduced(value)
+
+    def _cache_settings(self, value: Any) -> list[bytes]:
+        """What shows of a cache: whether 1 and 1.0 have one entry, its size where the code reads it, attributes."""
+        settings = value.cache_parameters()
+        parts = [b"typed"] if settings["typed"] else []
+        if self.reads("cache_parameters", "cache_info"):
+            parts.append(self.digest(settings["maxsize"]))
+        return parts + self._attributes_read(value)
 
     def _proxied(self, value: Any) -> tuple[Any, ...] | None:
         try:
@@ -456,7 +533,7 @@ class _Walker:
 
     def _settings(self, value: Any, wrapped: FunctionType) -> list[bytes]:
         """What an object that wraps a function holds besides it. Objects of libraries may hold caches: of these only
-        plain public values count."""
+        code of the user's own and plain public values count."""
         ours = is_installed_class(type(value))
         own = {
             name: item
@@ -464,7 +541,7 @@ class _Walker:
             if name not in (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__")
             and item is not wrapped
             and not (name in vars(wrapped) and vars(wrapped)[name] is item)
-            and (not ours or (not name.startswith("_") and _is_plain(item)))
+            and (not ours or _is_own_code(item) or (not name.startswith("_") and _is_plain(item)))
         }
         return [of_parts(b"settings", self._at("its attributes", _Unordered(own)))] if own else []
 
@@ -476,12 +553,17 @@ class _Walker:
 
     def _reduced(self, value: Any) -> bytes:
         """Any other object: what copying it would need, which is its class and its state."""
+        apart = _by_value.taken_apart(value)
         try:
-            parts = _by_value.reduced(value, copyreg.dispatch_table, 4)
+            parts = _by_value.reduced(value, copyreg.dispatch_table, 4) if apart is None else apart[:2]
         except Exception:  # noqa: BLE001 - objects may refuse in any way they like
             raise self._unreadable(value) from None
         if all(getattr(type(value), name) is getattr(object, name, None) for name in _PICKLED_BY_OBJECT):
             self.pickled.add(type(value))
+        if type(value) in (operator.attrgetter, operator.methodcaller):
+            self.mentioned.update(
+                part for name in value.__reduce__()[1] if type(name) is str for part in name.split(".")
+            )
         if isinstance(parts, str):
             self._check_name(value, parts)
             return of_parts(b"named", f"{type(value).__module__}:{parts}".encode())
@@ -509,7 +591,7 @@ class _Walker:
     def _check_name(self, value: Any, name: str) -> None:
         """Refuse what is sent by its name, where nothing tells what that names."""
         module = _by_value.home(value, name)
-        if module and _by_value.taken_apart(value) is None:
+        if module:
             raise UdfDefinitionError(f"{by_name_only(type(value), f'{module}.{name}')} (at {self._place()})")
 
     def _unreadable(self, value: Any) -> UdfDefinitionError:
@@ -538,6 +620,59 @@ def _generated(item: Any) -> bool:
     if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith("<string>"):
         return False
     return function.__code__.co_qualname != function.__qualname__
+
+
+def _shown(key: Any) -> str:
+    """A key as the path to a value names it; its class may be anybody's."""
+    try:
+        return repr(key)
+    except Exception:  # noqa: BLE001
+        return type(key).__name__
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    """The attributes of an object that slots of the user's own classes hold."""
+    own = [kind for kind in type(value).__mro__ if "__slots__" in vars(kind) and not is_installed_class(kind)]
+    held = (name for kind in own for name, item in vars(kind).items() if isinstance(item, MemberDescriptorType))
+    return {name: getattr(value, name) for name in held if hasattr(value, name)}
+
+
+def _registered(value: type) -> list[type]:
+    """The classes that were registered with an abstract class as its own."""
+    if not issubclass(type(value), abc.ABCMeta):
+        return []
+    found = (reference() for reference in abc._get_dump(value)[0])  # type: ignore[attr-defined]
+    return [kind for kind in found if kind is not None]
+
+
+def _is_own_code(item: Any) -> bool:
+    """Tell whether a value is a function or class of the user's own."""
+    if isinstance(item, FunctionType):
+        return not is_installed_code(item.__globals__)
+    return isinstance(item, type) and not is_installed_class(item)
+
+
+def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
+    """What a chain of attributes of an installed module leads to: the first that is no module."""
+    found: Any = module
+    for name in chain:
+        if not isinstance(found, ModuleType):
+            break
+        found = vars(found).get(name)
+    return found
+
+
+def _patched(value: Any, names: set[str]) -> str:
+    """The name of an attribute of an installed class that is the user's own code; empty where the code names none."""
+    for base in value.__mro__ if isinstance(value, type) else ():
+        if base.__module__ == "builtins" or not is_installed_class(base):
+            continue
+        for name in names & vars(base).keys():
+            item = vars(base)[name]
+            made_of = [item, *getattr(item, "__dict__", {}).values()]  # pandas keeps a class in an accessor
+            if not isinstance(item, type) and any(map(_is_own_code, made_of)):
+                return name
+    return ""
 
 
 def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -18,6 +19,7 @@ from leman import _function_flight
 from leman.errors import InvalidArgument, UdfDefinitionError
 from leman.functions import FunctionServer, served
 
+INT = [pa.int64()]
 DESCRIBE = "leman.function.v1.describe"
 
 
@@ -292,6 +294,51 @@ def test_memory_that_a_batch_function_fills_again_does_not_change_an_answer():
     function = served(same, input_types=[pa.int64()])
     answers = [function.call(pa.record_batch({"x": [n]})) for n in (1, 2, 3)]
     assert [answer.to_pylist() for answer in answers] == [[1.0], [2.0], [3.0]]
+
+
+@pytest.mark.parametrize(
+    ("made", "answer"),
+    [
+        (lambda x: pd.Series([1.0, 2.0], index=[1, 0]), [[1.0, 2.0]]),
+        (lambda x: (float(n) for n in (1, 2)), [[1.0, 2.0]]),
+        (lambda x: np.ma.masked_array([1.0, 2.0], [False, True]), [[1.0, None]]),
+        (lambda x: {1.0, 2.0}, "a set is no list, as its items have no order"),
+        (lambda x: {1.0: 2.0}, "a dict is no list"),
+        (lambda x: pd.DataFrame({"1": [1.0]}), "a DataFrame is no list, as it has columns"),
+    ],
+)
+def test_the_items_of_a_list_are_answered_by_their_position(made: Any, answer: Any):
+    function = served(leman.udf(name="f", data_type=pa.list_(pa.float64()), input_columns=["x"])(made), input_types=INT)
+    if isinstance(answer, list):
+        assert function.call(pa.record_batch({"x": [1]})).to_pylist() == answer
+    else:
+        with pytest.raises(TypeError, match=answer):
+            function.call(pa.record_batch({"x": [1]}))
+
+
+@pytest.mark.parametrize(
+    ("made", "answer"),
+    [
+        (lambda x: pd.Series(["a", "b"], index=[1, 0]), ["a", "b"]),
+        (lambda x: iter("ab"), ["a", "b"]),
+        (lambda x: pd.DataFrame({"a": ["x", "y"], "b": ["x", "y"]}), "a DataFrame, which has columns"),
+        (lambda x: pa.table({"a": ["x", "y"], "b": ["x", "y"]}), "a Table, which has columns"),
+        (lambda x: {"a", "b"}, "a set, whose values have no order"),
+        (lambda x: {"a": 1, "b": 2}, "a dict, not one value for each row"),
+        (lambda x: "ab", "a str, not one value for each row"),
+        (lambda x: None, "None, not one value for each row"),
+    ],
+)
+def test_the_values_of_a_batch_are_answered_by_their_position(made: Any, answer: Any):
+    def f(x: pa.Array) -> pa.Array:
+        return made(x)
+
+    function = served(leman.udf(data_type=pa.string())(f), input_types=INT)
+    if isinstance(answer, list):
+        assert function.call(pa.record_batch({"x": [1, 2]})).to_pylist() == answer
+    else:
+        with pytest.raises(TypeError, match=answer):
+            function.call(pa.record_batch({"x": [1, 2]}))
 
 
 def test_a_number_that_would_become_infinite_is_an_error():

@@ -7,9 +7,12 @@ import importlib.util
 import itertools
 import os
 import pickle
+import string
 import subprocess
 import sys
+import textwrap
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -90,6 +93,67 @@ EDITS = {
         "def g(n): return n * K\nm.g = g\ndef f(n): return getattr(m, 'g')(n)",
     "a value that is computed once":
         "import functools\nclass C:\n    @functools.cached_property\n    def v(self): return K\nc = C()\ndef f(n): return c.v",
+    "attributes of an enum's members":
+        "import enum\nclass B(enum.Enum):\n    def __new__(cls, v, label):\n        o = object.__new__(cls); o._value_ = v; o.label = label; return o\n"
+        "class E(B):\n    A = (1, K)\n    ALSO = (1, 0)\ndef f(n): return E.A.label, E(1).name, list(E.__members__)",
+    "an attribute that a member was given": "import enum\nclass E(enum.Enum): A = 1\nE.A.by = K\ndef f(n): return E.A.by",
+    "members with values of another type":
+        "import enum\nclass E(str, enum.Enum):\n    def __new__(cls, v, label):\n        o = str.__new__(cls, v * 2); o._value_ = v; o.label = label\n"
+        "        return o\n    A = ('x', K)\nclass P(enum.Flag): R, W, RW = 1, 2, 3\ndef f(n): return E.A == 'xx', E('x').label, P(3).name, P.R | P.W is P.RW",
+    "values that an __init__ of an enum takes":
+        "import enum\nclass E(enum.Enum):\n    A = (1, K)\n    def __init__(self, x, y): self.sum = x + y\ndef f(n): return E.A.sum, E((1, K)).name",
+    "a class that is registered with an abstract one":
+        "import abc\nclass A(abc.ABC): pass\nA.register(int if K == 2 else str)\ndef f(n): return isinstance(1, A)",
+    "a class that gets the module of its metaclass":
+        "import abc\nC = type('C', (abc.ABC,), {'x': K})\ndef f(n): return C.x",
+    "whether a cache tells types apart":
+        "import functools\ng = functools.lru_cache(typed=K == 2)(lambda n: type(n).__name__)\ndef f(n): return g(1.0), g(True)",
+    "the size of a cache, where it is read":
+        "import functools\n@functools.lru_cache(maxsize=K)\ndef g(n): return n\ndef f(n): return g.cache_parameters()['maxsize']",
+    "a method that dispatches by type":
+        "import functools\nclass C:\n    @functools.singledispatchmethod\n    def g(self, n): return 0\n    @g.register(int)\n"
+        "    def _(self, n): return K\ndef f(n): return C().g(n)",
+    "code of a derived partial":
+        "import functools\nclass P(functools.partial):\n    def __call__(self, *a): return super().__call__(*a) * self.by\nG = P(abs); G.by = K\n"
+        "def f(n): return G(n)",
+    "code of a derived property":
+        "class P(property):\n    def __get__(self, o, t=None): return self if o is None else super().__get__(o, t) * self.by\n"
+        "class C:\n    v = P(lambda self: 1)\n    v.by = K\ndef f(n): return C().v",
+    "code of a derived property that is computed once":
+        "import functools\nclass P(functools.cached_property):\n    def __get__(self, o, t=None): return self if o is None else self.func(o) * K\n"
+        "class C:\n    @P\n    def v(self): return 1\ndef f(n): return C().v",
+    "code of a derived class method":
+        "class M(classmethod):\n    def __get__(self, o, t=None): return lambda: K\nclass C:\n    @M\n    def v(cls): return 1\ndef f(n): return C.v()",
+    "docstring of a property": "class C: v = property(lambda self: 1, doc='Words' * K)\ndef f(n): return C.v.__doc__",
+    "entries behind another __getitem__":
+        "class V(dict):\n    def __getitem__(self, k): return 0\nD = V(a=K)\ndef f(n): return list(D.items())",
+    "items behind another __iter__": "class V(tuple):\n    def __iter__(self): return iter(())\nD = V([K])\ndef f(n): return D[0]",
+    "a slot of a container": "class V(dict): __slots__ = ('by',)\nD = V(); D.by = K\ndef f(n): return D.by",
+    "an attribute by a name in a variable":
+        "def g(n): return n\ng.rule_a = K\nNAMES = ['rule_a']\ndef f(n): return [getattr(g, name) for name in NAMES]",
+    "an attribute by a name that is put together":
+        "def g(n): return n\ng.rule_a = K\ndef f(n): return getattr(g, f'rule_{chr(97)}')",
+    "an attribute by attrgetter": "import operator\ndef g(n): return n\ng.by = K\nG = operator.attrgetter('by')\ndef f(n): return G(g)",
+    "name of a function": "def g(n): return n\ng.__name__ = 'g' * K\ndef f(n): return g.__name__",
+    "an object in a module as a whole":
+        "import string, sys, types\nm = types.ModuleType('whole'); m.__file__ = '/mine/whole.py'; sys.modules['whole'] = m\n"
+        "m.words = string.Template('x' * K)\ndef f(n): return getattr(m, 'words').template",
+    "what a module gives by __getattr__":
+        "import sys, types\nm = types.ModuleType('whole'); m.__file__ = '/mine/whole.py'; sys.modules['whole'] = m\n"
+        "def give(name): return K\nm.__getattr__ = give\ndef f(n): return getattr(m, 'any')",
+    "the type behind a NewType":
+        "import typing\nL = typing.NewType('L', int if K == 2 else str)\ndef f(n): return L.__supertype__.__name__",
+    "a typed dict":
+        "import typing\nclass T(typing.TypedDict, total=K == 2):\n    'Words.'\n    a: int\nclass U(T):\n    more: 'U'\ndef g(u: U) -> T: return u\n"
+        "def f(n): return g({}), T.__total__, sorted(U.__required_keys__), T(a=1)",
+    "a packed layout": "import struct\nS = struct.Struct('<i' if K == 2 else '>i')\ndef f(n): return S.pack(n)",
+    "precision of decimals": "import decimal\nX = decimal.Context(prec=K)\ndef f(n): return str(X.divide(1, 3))",
+    "numpy's vectorize": "import numpy as np\nV = np.vectorize(lambda a: a * K, otypes=[float])\ndef f(n): return V([n]).tolist()",
+    "a global that only a class in the function reads":
+        "V = K\ndef f(n):\n    class C:\n        class D: x = V\n    return C.D.x",
+    "a slice with an object": "class I:\n    def __index__(self): return K\nS = slice(0, I())\ndef f(n): return [1, 2, 3, 4][S]",
+    "a key that has no text":
+        "class I:\n    def __init__(self): self.k = K\n    def __repr__(self): raise ValueError\nD = {I(): 1}\ndef f(n): return [i.k for i in D]",
     "a class that make_dataclass made":
         "import dataclasses\nR = dataclasses.make_dataclass('R', [('a', int, K)])\ndef f(n): return R().a",
 }  # fmt: skip
@@ -143,6 +207,8 @@ _CASES = {**EDITS, **MODELS}
 _NOT_HERE = {
     "factory of a defaultdict": "the call adds a key, which the next one observes",
     "module as a whole": "its module is none of a file",
+    "an object in a module as a whole": "its module is none of a file",
+    "what a module gives by __getattr__": "its module is none of a file",
     "a class that an annotation names": "workers do not have the module in which Python looks for the name",
     "cachetools": "is refused: see below",
 }
@@ -230,6 +296,44 @@ def test_a_proxy_that_would_be_sent_as_its_function_is_refused():
             act(f)
     with pytest.raises(UdfDefinitionError, match="stands in for a function"):
         make_bundle(proxy)
+
+
+PATCHES = {
+    "a function": "import textwrap\ndef mine(t): return t\ntextwrap.dedent = mine\ndef f(n): return textwrap.dedent('a')",
+    "a method": "import string\ndef mine(self): return 1\nstring.Template.mine = mine\ndef f(n): return string.Template('a').mine()",
+    "a method of a class that was imported":
+        "from string import Template\ndef mine(self): return 1\nTemplate.mine = mine\ndef f(n): return Template('a').mine()",
+    "an accessor of pandas":
+        "import pandas as pd\n@pd.api.extensions.register_series_accessor('mine')\nclass A:\n    def __init__(self, s): pass\n"
+        "def f(n): return pd.Series([1]).mine",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PATCHES)
+def test_what_was_put_into_installed_code_is_refused(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(_CASES, name, PATCHES[name])
+    monkeypatch.setattr(textwrap, "dedent", textwrap.dedent)
+    try:
+        with pytest.raises(
+            UdfDefinitionError, match=r"\.(mine|dedent), which your program has put into installed code"
+        ):
+            derive_version(load(tmp_path, name, 2))
+    finally:
+        for owner in (string.Template, pd.Series):
+            if "mine" in vars(owner):
+                del owner.mine
+        pd.Series._accessors.discard("mine")
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_subclasses_that_workers_would_not_have_are_refused(named, tmp_path, monkeypatch):
+    text = "class B: pass\nclass C(B): x = K\nKNOWN = [C]\ndef f(n): return B.__subclasses__()[0].x"
+    monkeypatch.setitem(_CASES, "subclasses", text + " * len(KNOWN)" * named)
+    if named:
+        assert derive_version(load(tmp_path, "subclasses", 2)) != derive_version(load(tmp_path, "subclasses", 3))
+    else:
+        with pytest.raises(UdfDefinitionError, match="do not have C, a subclass of B that nothing else names"):
+            derive_version(load(tmp_path, "subclasses", 2))
 
 
 UNSEEN = {

@@ -389,6 +389,23 @@ def test_the_values_of_a_batch_are_taken_by_their_position():
     assert stored(calls(texts, pa.string(), kind=UdfKind.ARRAY)) == list("123456")
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.list_(pa.float64(), 2)])
+def test_an_array_of_another_library_is_taken_as_numpy_reads_it(kind):
+    class Array:  # as of torch and xarray: its items are arrays again
+        def __init__(self, values: np.ndarray) -> None:
+            self.values = values
+
+        def __array__(self, dtype=None, copy=None):
+            return self.values
+
+        def __iter__(self):
+            return map(Array, self.values)
+
+    shape = (3,) if pa.types.is_floating(kind) else (3, 2)
+    values = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    assert stored(calls(lambda x: Array(values), kind, kind=UdfKind.ARRAY, rows=3)) == values.tolist()
+
+
 def test_a_column_of_another_library_is_taken_as_arrow():
     class Column:
         def __init__(self, values: pa.Array) -> None:
