@@ -10,6 +10,7 @@ import pyarrow.fs as pafs
 
 from core.locations import in_object_store
 from core.stores.known import options_of
+from core.stores.requests import counted_files
 
 #: Looking in vain for the region of a bucket takes pyarrow six seconds, and a call opens many files: for so long after,
 #: it is not looked for again.
@@ -30,6 +31,11 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
     """
     if not in_object_store(uri):
         return pafs.LocalFileSystem(), uri
+    filesystem, path = _in_store(uri)
+    return counted_files(filesystem, uri), path
+
+
+def _in_store(uri: str) -> tuple[pafs.FileSystem, str]:
     options = options_of(uri)
     if options is not None:
         from core.stores.pyarrow_options import filesystem_with  # noqa: PLC0415 - most processes need it never

@@ -24,6 +24,7 @@ from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
 from executor.coordination.env_values import EnvValues
 from executor.coordination.leases import JobLeases
+from executor.coordination.redis_clients import show_memory
 from executor.coordination.redis_refusals import check_accepted, check_workers_accepted
 from executor.coordination.reservation_keeping import PooledReservations
 from executor.coordination.reservations import reservations_at
@@ -88,6 +89,7 @@ class Executor:
         self._pool = BlockingPool(8, name="executor", slow_seconds=_SLOW_STORE_SECONDS)
         python = settings.spark.python if is_local(settings.spark) else ""
         FUNCTIONS_AVAILABLE.show(lambda: [(float(spark.trouble is None), {})])
+        show_memory(settings.redis.url.get_secret_value())
         self._functions = FunctionPool(python, worker_variables(settings.spark), passed_variables(settings.spark))
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None

@@ -34,6 +34,7 @@ from core.sql.relative_time import pin
 from core.udf import binding
 from planner.compaction_tracing import migrated, trace_files
 from planner.failed_row_states import failed_now
+from planner.measured_plans import phase
 from planner.past_version import at_version
 from planner.planning import draft, traced
 from planner.replaced_values import replaced_values
@@ -83,26 +84,37 @@ class PlanMaker:
             LemanError: what `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto) names.
         """
         with collector_paused():
-            resolved = self.resolved(spec)
-            statuses = self.statuses(resolved)
-            resolved, stored_work = self.stored_work(resolved, statuses)
-            made = draft(resolved, statuses, stored_work)
+            with phase("backfill", "table"):
+                resolved = self.resolved(spec)
+            with phase("backfill", "files"):
+                statuses = self.statuses(resolved)
+            with phase("backfill", "stored"):
+                resolved, stored_work = self.stored_work(resolved, statuses)
+            with phase("backfill", "decide"):
+                made = draft(resolved, statuses, stored_work)
             plan, fragments, rows = made.plan, made.fragments_collected, made.rows_collected
-            if stale := self._stale_inputs(resolved, plan, spec.database):
-                plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
-            database = canonical_database(spec.database)
-            if replaced := replaced_values(resolved, statuses, lambda: self._registry(database).versions()):
-                plan = replace(plan, header=replace(plan.header, replaced=replaced))
-            if plan.traced:
-                others = self._traced_of_others(resolved, spec.database)
-                plan = replace(plan, traced=(*plan.traced, *others))
-            plan = self._migrated(resolved, plan, statuses, stored_work)
-            if plan.tasks:
-                unchanged = UnchangedInputs(resolved, self._tables, self._checkpoints(resolved.table.uri))
-                plan = replace(plan, compared=unchanged.compared(plan, statuses))
+            with phase("backfill", "inputs"):
+                plan = self._with_inputs(resolved, plan, statuses, stored_work, spec.database)
         if fragments or rows:
             message = f"Collected {fragments} checkpointed fragments with {rows} rows"
             _log.info(message, column=resolved.output.name)
+        return plan
+
+    def _with_inputs(
+        self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored_work: StoredWork, place: str
+    ) -> Plan:
+        """Return a plan with what is stale, replaced, traced, migrated or compared of what it rests on."""
+        if stale := self._stale_inputs(resolved, plan, place):
+            plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
+        database = canonical_database(place)
+        if replaced := replaced_values(resolved, statuses, lambda: self._registry(database).versions()):
+            plan = replace(plan, header=replace(plan.header, replaced=replaced))
+        if plan.traced:
+            plan = replace(plan, traced=(*plan.traced, *self._traced_of_others(resolved, place)))
+        plan = self._migrated(resolved, plan, statuses, stored_work)
+        if plan.tasks:
+            unchanged = UnchangedInputs(resolved, self._tables, self._checkpoints(resolved.table.uri))
+            plan = replace(plan, compared=unchanged.compared(plan, statuses))
         return plan
 
     def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> PlanHeader:

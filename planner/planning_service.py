@@ -12,6 +12,7 @@ from core.rpc import convert, convert_previews, convert_refresh_plans, convert_v
 from core.rpc.blocking import BlockingPool
 from core.rpc.made_ahead import MadeAhead
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
+from planner.measured_plans import phase
 from planner.plan_maker import PlanMaker
 from planner.plan_stream import messages
 from planner.previews import PreviewPlans
@@ -50,12 +51,13 @@ class PlanningServicer(planning_pb2_grpc.PlanningServiceServicer):
 
         def planned() -> Iterator[planning_pb2.CreatePlanResponse]:
             plan = refuse_stale(self._plans.plan(spec), spec.on_stale_input)
-            return messages(
-                plan,
-                untouched=request.reads_untouched,
-                checkpointed=request.reads_checkpointed,
-                compared=request.reads_compared,
-            )
+            with phase("backfill", "send"):
+                yield from messages(
+                    plan,
+                    untouched=request.reads_untouched,
+                    checkpointed=request.reads_checkpointed,
+                    compared=request.reads_compared,
+                )
 
         async with contextlib.aclosing(self._streams.stream(planned)) as made:
             async for message in made:

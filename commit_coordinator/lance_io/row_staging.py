@@ -24,6 +24,7 @@ from core.lance_io.error_translation import first_line, is_definite, using_stora
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import new_name, remove_staged
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 from core.udf import blobs
 from core.views.metadata import is_view
 
@@ -152,6 +153,7 @@ class _RowsFile:
         )
         self.rows = 0
         self.bytes = 0
+        count(self._uri, "lance", writes=True)
         with using_storage(self._uri):
             version = "{}.{}".format(*table.file_format)
             self._writer = LanceFileWriter(

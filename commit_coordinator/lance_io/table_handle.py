@@ -28,6 +28,7 @@ from core.lance_io.table_errors import table_error
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
 from core.lance_io.transactions import OPERATION, REPLACE_COLUMNS
 from core.stores.known import options_of
+from core.stores.requests import counted_table
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
 #: What is kept of a table between commits. By itself Lance keeps the manifest of each version that the handle was at:
@@ -114,7 +115,7 @@ class TableHandle:
             said[OPERATION] = REPLACE_COLUMNS
         transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()), said)
         with commit_outcomes(self._uri):
-            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+            self._dataset = _committed(self._dataset, transaction)
         return int(self._dataset.version)
 
     def commit(self, operation: LanceOperation.BaseOperation, properties: Mapping[str, str]) -> int:
@@ -128,7 +129,7 @@ class TableHandle:
         version = int(self._dataset.version)
         transaction = lance.Transaction(version, operation, str(uuid.uuid4()), dict(properties))
         with commit_outcomes(self._uri):
-            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+            self._dataset = _committed(self._dataset, transaction)
         return int(self._dataset.version)
 
     def drop_columns(self, names: Sequence[str]) -> int:
@@ -247,7 +248,7 @@ class TableHandle:
         operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
         transaction = lance.Transaction(int(self._dataset.version), operation, str(uuid.uuid4()))
         with commit_outcomes(self._uri):
-            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+            self._dataset = _committed(self._dataset, transaction)
 
     def begin_attempt(self, base: TableSnapshot, job_id: str, attempt: int) -> int:
         """Write into the table's config that an attempt at a job has begun, and return the version after it.
@@ -266,7 +267,7 @@ class TableHandle:
         operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
         transaction = lance.Transaction(base.version, operation, str(uuid.uuid4()))
         with commit_outcomes(self._uri):
-            self._dataset = lance.LanceDataset.commit(self._dataset, transaction, commit_timeout=_COMMIT_TIMEOUT)
+            self._dataset = _committed(self._dataset, transaction)
         return int(self._dataset.version)
 
     def records(self, after: int, limit: int) -> Iterator[CommitRecord]:
@@ -297,3 +298,7 @@ def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
     # `path` makes a class at every call, which would take longer than the whole commit.
     files = tuple(DataFile(f._path, tuple(f.fields)) for f in metadata.files)
     return Fragment(metadata.id, metadata.physical_rows, deleted or 0, files)
+
+
+def _committed(dataset: lance.LanceDataset, transaction: lance.Transaction) -> lance.LanceDataset:
+    return counted_table(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_COMMIT_TIMEOUT))

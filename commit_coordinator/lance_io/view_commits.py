@@ -31,6 +31,7 @@ from core.lance_io.error_translation import using_storage
 from core.lance_io.table_creation import commit_first, create_empty
 from core.lance_io.tables import INCARNATION_KEY, open_table
 from core.lance_io.views.files import storage_version
+from core.stores.requests import counted_table
 from core.views.rows import Ids
 
 #: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
@@ -207,7 +208,7 @@ def apply_delta(
         commit_history.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
     )
     with commit_outcomes(dataset.uri):
-        return lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT)
+        return counted_table(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT))
 
 
 def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:

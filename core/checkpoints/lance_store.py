@@ -28,6 +28,7 @@ from core.locations import in_object_store
 from core.storage_errors import error_number, failed
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 
 _log = structlog.get_logger(__name__)
 
@@ -110,6 +111,7 @@ class LanceCheckpointStore:
         An object cannot be changed once it is there.
         """
         with as_file(_sealed(key, value)) as path:
+            count(self._root, "lance", writes=True)
             self._files().upload_file(path, name)
 
     def __getitem__(self, key: str) -> pa.RecordBatch:
@@ -176,6 +178,7 @@ class LanceCheckpointStore:
 
     def __contains__(self, key: str) -> bool:
         with self._available(key):
+            count(self._root, "lance", writes=False)
             return self._files().contains(_file_name(key))
 
     def __delitem__(self, key: str) -> None:

@@ -28,6 +28,7 @@ from core.lance_io.table_errors import table_error
 from core.locations import in_object_store
 from core.storage_errors import failed, refusal, said
 from core.stores.lance_options import lance_options
+from core.stores.requests import counted_table
 
 #: Of the schema's metadata.
 _FORMAT = "leman.format"
@@ -148,8 +149,8 @@ class AppendLog:
             tries_left -= 1
             try:
                 with panics_as_errors():
-                    return lance.write_dataset(
-                        table, self._uri, mode="append", storage_options=lance_options(self._uri)
+                    return counted_table(
+                        lance.write_dataset(table, self._uri, mode="append", storage_options=lance_options(self._uri))
                     )
             except LANCE_ERRORS as error:
                 self._raise_refusal(error)
@@ -309,7 +310,7 @@ class AppendLog:
             operation = lance.LanceOperation.Update(
                 removed_fragment_ids=[], updated_fragments=without, new_fragments=[]
             )
-            lance.LanceDataset.commit(dataset, operation, read_version=dataset.version)
+            counted_table(lance.LanceDataset.commit(dataset, operation, read_version=dataset.version))
 
     def _open_some(self) -> lance.LanceDataset:
         return open_latest(self._uri, cache_bytes=_CACHE_BYTES)

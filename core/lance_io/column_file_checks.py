@@ -21,6 +21,7 @@ from core.lance_io.store_failures import store_failed
 from core.lance_io.store_objects import ObjectEnd
 from core.storage_errors import unusable
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 from core.udf import binding, blobs
 
 #: Up to so many bytes a file is read whole: that is one request, too, and little more time.
@@ -147,6 +148,7 @@ def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd |
     elif whole is not None:
         known = as_file(whole)
     else:
+        count(uri, "lance", writes=False)
         yield LanceFileReader(data_path(uri, staged.file), storage_options=lance_options(uri))
         return
     with known as path:

@@ -40,6 +40,7 @@ from core.lance_io.store_objects import Tagged
 from core.locations import in_object_store
 from core.row_states import States
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 from core.udf import blobs
 
 #: Of values of a file that is put in one request; more of them are written as they come.
@@ -92,6 +93,7 @@ class ColumnFileWriter:
             self._writer = self._begun()
 
     def _begun(self) -> LanceFileWriter:
+        count(self._uri, "lance", writes=True)
         with using_storage(data_path(self._uri, self._file)):
             return LanceFileWriter(
                 data_path(self._uri, self._file),

@@ -26,6 +26,7 @@ from core.lance_io.store_objects import Tagged
 from core.locations import in_object_store
 from core.row_states import RowState, States, StateSummary
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 
 #: Keys of a column file's metadata, under which it names the buffers with row states, with deleted rows, with the files
 #: that it follows, and with the rows that are NULL.
@@ -188,6 +189,7 @@ class ColumnFileReader:
 
     def __init__(self, uri: str, file: str) -> None:
         self._path = data_path(uri, file)
+        count(uri, "lance", writes=False)
         with using_storage(self._path):
             self._reader = LanceFileReader(self._path, storage_options=lance_options(uri))
             buffer, lacks = buffer_in(self._reader, STATES_KEY), buffer_in(self._reader, DELETIONS_KEY)

@@ -22,6 +22,7 @@ from core.lance_io.store_failures import store_failed
 from core.locations import in_object_store
 from core.storage_errors import failed
 from core.stores.known import options_of
+from core.stores.requests import counted_table
 
 #: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
 SAVED_FROM = "position"
@@ -124,7 +125,7 @@ class Snapshot:
 
     def append(self, table: pa.Table) -> lance.LanceDataset:
         """Add rows to the latest version, which is taken to be this one. Raises what Lance raises."""
-        return lance.write_dataset(table, self._dataset, mode="append")
+        return counted_table(lance.write_dataset(table, self._dataset, mode="append"))
 
     def append_in_store(self, table: pa.Table) -> lance.LanceDataset | None:
         """Add rows to the latest version of a table in an object store. Raises what Lance raises.
@@ -139,7 +140,7 @@ class Snapshot:
             return None
         latest = copy.copy(self._dataset)
         move_to_latest(latest)
-        return lance.write_dataset(table, latest, mode="append")
+        return counted_table(lance.write_dataset(table, latest, mode="append"))
 
     @property
     def fragments(self) -> dict[str, int]:
@@ -223,7 +224,7 @@ class Snapshot:
         """Commit that the table does without a fragment, unless others are in the way."""
         gone = lance.LanceOperation.Delete([], [fragment_id], "damaged")
         with self._readable():
-            lance.LanceDataset.commit(self._dataset, gone, read_version=self.version)
+            counted_table(lance.LanceDataset.commit(self._dataset, gone, read_version=self.version))
 
     def scan(self, columns: Sequence[str], fragment_ids: Sequence[int] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield these columns of the rows of fragments (None: of all), in the order of their places."""

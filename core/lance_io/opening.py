@@ -11,6 +11,7 @@ from core.filesystems import filesystem_of
 from core.lance_io.panics import panics_as_errors
 from core.locations import in_object_store
 from core.stores.lance_options import lance_options
+from core.stores.requests import counted_table
 
 _TRIES = 5
 #: Lance takes a manifest of zeros, as a crash may leave it, for that of an empty table.
@@ -42,7 +43,7 @@ def open_latest(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDatas
             with panics_as_errors():
                 options = lance_options(uri)
                 found = lance.dataset(uri, storage_options=options, metadata_cache_size_bytes=cache_bytes)
-            return _of_its_version(found)
+            return _of_its_version(counted_table(found))
         except (ValueError, OSError):
             if not tries_left or not _seems_to_have_versions(uri):
                 raise
@@ -82,7 +83,9 @@ def open_version(uri: str, version: int, *, cache_bytes: int | None = None) -> l
     try:
         with panics_as_errors():
             options = lance_options(uri)
-            return lance.dataset(uri, version=version, storage_options=options, metadata_cache_size_bytes=cache_bytes)
+            return counted_table(
+                lance.dataset(uri, version=version, storage_options=options, metadata_cache_size_bytes=cache_bytes)
+            )
     except ValueError as error:
         if _SAYS_OTHER in str(error):
             raise ValueError(OTHER_VERSION) from error
@@ -101,7 +104,9 @@ def open_by_manifest(uri: str, version: int, manifest: bytes) -> lance.LanceData
     try:
         with panics_as_errors():
             options = lance_options(uri)
-            found = lance.LanceDataset(uri, version, serialized_manifest=manifest, storage_options=options)
+            found = counted_table(
+                lance.LanceDataset(uri, version, serialized_manifest=manifest, storage_options=options)
+            )
             if found.version == version:
                 return found
     except (OSError, ValueError):  # what is wrong is told by reading it

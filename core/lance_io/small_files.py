@@ -15,6 +15,7 @@ from core.lance_io.panics import panics_as_errors
 from core.locations import in_object_store
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 
 #: Larger ones are read piece by piece.
 _MOST_BYTES = 32 << 20
@@ -39,6 +40,7 @@ def small_file(folder: str, name: str, size: int) -> bytes | None:
     if not in_object_store(folder) or folder.startswith("file:") or size > _MOST_BYTES:
         return None
     try:
+        count(folder, "lance", writes=False)
         return bytes(_session(folder, options_of(folder), os.getpid()).read_range(name, 0, size + 1))
     except OSError as error:
         if _MISSING in str(error):
@@ -89,6 +91,7 @@ def put_file(folder: str, name: str, content: bytes) -> None:
     Raises:
         OSError: what Lance raises.
     """
+    count(folder, "lance", writes=True)
     with as_file(content) as path:
         _session(folder, options_of(folder), os.getpid()).upload_file(path, name)
 

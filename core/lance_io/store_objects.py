@@ -25,8 +25,10 @@ from core.domain.store import StoreOptions
 from core.lance_io.panics import panics_as_errors
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 
 _SCHEME = "s3://"
+_LIBRARY = "obstore"
 #: How long a request is made again that the store refuses as it is busy, or that it does not answer.
 _RETRIED_SECONDS = 30
 _KEPT = 32
@@ -81,6 +83,7 @@ def are_answered(folder: str) -> bool:
     Certificates and regions, for example, are found by both, but not in every place by the same rules.
     """
     obstore = _obstore()
+    count(folder, _LIBRARY, writes=False)
     try:
         with panics_as_errors():  # over options that it does not know
             next(iter(obstore.list(_opened(folder), chunk_size=1)), None)
@@ -97,6 +100,7 @@ def create(folder: str, name: str, content: bytes) -> bool:
         OSError: the store cannot be used, and the object may be there.
     """
     obstore = _obstore()
+    count(folder, _LIBRARY, writes=True)
     try:
         obstore.put(_opened(folder), name, content, mode="create", use_multipart=False)
     except obstore.exceptions.AlreadyExistsError:
@@ -113,6 +117,7 @@ def delete(folder: str, names: Sequence[str]) -> None:
         OSError: the store cannot be used.
     """
     obstore = _obstore()
+    count(folder, _LIBRARY, writes=True)
     try:
         obstore.delete(_opened(folder), list(names))
     except FileNotFoundError:
@@ -129,6 +134,7 @@ def put(folder: str, name: str, content: bytes) -> str | None:
     """
     with _sparing(folder) as store:
         if store is not None:
+            count(folder, _LIBRARY, writes=True)
             return str(_obstore().put(store, name, content, use_multipart=False).get("e_tag") or "")
     return None
 
@@ -142,6 +148,7 @@ def tagged_digest(folder: str, name: str) -> tuple[Tagged, str] | None:
     """
     with _sparing(folder) as store:
         if store is not None:
+            count(folder, _LIBRARY, writes=False)
             found = _obstore().get(store, name)
             digest, size = xxhash.xxh3_128(), 0
             for chunk in found.stream(min_chunk_size=_DIGEST_CHUNK):
@@ -160,6 +167,7 @@ def end_of(folder: str, name: str, start: int, size_bytes: int) -> ObjectEnd | N
     """
     with _sparing(folder) as store:
         if store is not None:
+            count(folder, _LIBRARY, writes=False)
             found = _obstore().get(store, name, options={"range": (start, size_bytes)})
             content = bytes(found.bytes())
             tagged = Tagged(int(found.meta["size"]), found.meta.get("e_tag") or "")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from lance import LanceOperation
 
 from core.stores.lance_options import lance_options
+from core.stores.requests import counted_table
 
 #: What Lance says where somebody else was faster: at its first look, at the manifest, and when it looks for what the
 #: first version is based on.
@@ -59,13 +60,15 @@ def commit_first(
     """Commit the first version of a table; raises as `create_empty`."""
     more: dict[str, Any] = {} if timeout is None else {"commit_timeout": timeout}
     try:
-        lance.LanceDataset.commit(
-            uri,
-            transaction,
-            max_retries=0,
-            enable_stable_row_ids=stable_row_ids,
-            storage_options=lance_options(uri),
-            **more,
+        counted_table(
+            lance.LanceDataset.commit(
+                uri,
+                transaction,
+                max_retries=0,
+                enable_stable_row_ids=stable_row_ids,
+                storage_options=lance_options(uri),
+                **more,
+            )
         )
     except OSError as error:
         raise _judged(uri, error) from error
@@ -75,14 +78,16 @@ def _write(
     uri: str, schema: pa.Schema, *, stable_row_ids: bool, version: str, properties: Mapping[str, str] | None
 ) -> None:
     try:
-        lance.write_dataset(
-            schema.empty_table(),
-            uri,
-            mode="create",
-            enable_stable_row_ids=stable_row_ids,
-            data_storage_version=version,  # type: ignore[arg-type]
-            transaction_properties=dict(properties or {}),
-            storage_options=lance_options(uri),
+        counted_table(
+            lance.write_dataset(
+                schema.empty_table(),
+                uri,
+                mode="create",
+                enable_stable_row_ids=stable_row_ids,
+                data_storage_version=version,  # type: ignore[arg-type]
+                transaction_properties=dict(properties or {}),
+                storage_options=lance_options(uri),
+            )
         )
     except OSError as error:
         raise _judged(uri, error) from error

@@ -90,6 +90,12 @@ class Gauge:
     def __init__(self, description: Description) -> None:
         self.description = description
         self._look: Look | None = None
+        self._shown = False
+
+    @property
+    def is_shown(self) -> bool:
+        """Tell whether somebody takes values: what they cost to make can be saved otherwise."""
+        return self._shown
 
     def show(self, look: Look | None) -> None:
         """Have values made by a function, called in a thread of its own; None: there are none any more."""
@@ -100,7 +106,8 @@ class Gauge:
         return [] if self._look is None else list(self._look())
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Show values to a meter from now on."""
+        """Show values to a meter from now on; None: to nobody."""
+        self._shown = meter is not None
         if meter is None:
             return
         from opentelemetry.metrics import Observation  # noqa: PLC0415 - see above

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from core.observability.instruments import Counter, Description, Gauge, Histogram, Instrument, ObservedCounter
 
-#: Seconds, from a call that is answered at once to a job of a day.
+#: Seconds, from a call to Redis that is answered at once to a job of a day.
 _CALL_BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+_REDIS_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
 _JOB_BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0)
 
 ERROR_TYPE = "error.type"
@@ -20,6 +21,12 @@ FILE_KIND = "leman.file.kind"
 OPERATION = "leman.commit.operation"
 OUTCOME = "leman.commit.outcome"
 CPU_MODE = "cpu.mode"
+DB_SYSTEM = "db.system.name"
+DB_OPERATION = "db.operation.name"
+MEMORY = "leman.memory"
+STORE = "leman.store"
+LIBRARY = "leman.library"
+STORE_OPERATION = "leman.store.operation"
 
 # ---------------------------------------------------------------------------------- every service
 
@@ -55,6 +62,27 @@ PROCESS_MEMORY = Gauge(
         unit="By",
         text="Resident memory of the service's own process; of the executor without Spark and functions.",
     )
+)
+
+STORE_REQUESTS = ObservedCounter(
+    Description(
+        name="leman.store.requests",
+        unit="{request}",
+        text="Requests of the service's own process to object stores, by the library that sends them; not of workers.",
+        attributes=(STORE, LIBRARY, STORE_OPERATION),
+    )
+)
+
+# ------------------------------------------------------------------------------------- the planner
+
+PLAN_DURATION = Histogram(
+    Description(
+        name="leman.plan.duration",
+        unit="s",
+        text="How long the phases of plans took.",
+        attributes=(JOB_KIND, PHASE),
+    ),
+    _CALL_BOUNDS,
 )
 
 # ------------------------------------------------------------------------------------ the executor
@@ -145,7 +173,24 @@ REDIS_FAILURES = Counter(
     Description(
         name="leman.redis.failures",
         unit="{call}",
-        text="Calls for leases and holders of jobs that Redis refused or did not answer; jobs go on without.",
+        text="Calls of the executor that Redis refused or did not answer; jobs go on without.",
+    )
+)
+REDIS_DURATION = Histogram(
+    Description(
+        name="db.client.operation.duration",
+        unit="s",
+        text="How long calls of the executor to Redis took; those that failed are among them.",
+        attributes=(DB_SYSTEM, DB_OPERATION, ERROR_TYPE),
+    ),
+    _REDIS_BOUNDS,
+)
+REDIS_MEMORY = Gauge(
+    Description(
+        name="leman.redis.memory",
+        unit="By",
+        text="Memory that Redis uses (used), and that it may use (limit; 0: it has no limit).",
+        attributes=(MEMORY,),
     )
 )
 STORED = Counter(

@@ -14,6 +14,7 @@ from core.observability import measures
 from core.observability.instruments import Attributes
 from core.observability.otlp import collector_of
 from core.release import version
+from core.stores import requests
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.resources import Resource
@@ -74,6 +75,7 @@ def _show_process() -> None:
         return [(times.user, {measures.CPU_MODE: "user"}), (times.system, {measures.CPU_MODE: "system"})]
 
     measures.PROCESS_CPU.show(cpu)
+    requests.show()
     measures.PROCESS_MEMORY.show(lambda: [(float(process.memory_info().rss), {})])
 
 

@@ -38,8 +38,3 @@ class Breaker:
             _log.info("redis can be reached again")
         self._away = False
         return answer
-
-
-def connect(url: str, timeout_seconds: float) -> redis.Redis:
-    """Return a client that gives up after `timeout_seconds` and does not retry by itself."""
-    return redis.Redis.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None)

@@ -22,12 +22,12 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-import redis.asyncio as aioredis
 import structlog
 from cryptography.fernet import Fernet, InvalidToken
 from redis.exceptions import RedisError
 
 from core.errors import Unavailable
+from executor.coordination.redis_clients import connect_async
 
 _log = structlog.get_logger(__name__)
 
@@ -117,7 +117,7 @@ class EnvValues:
 
     def __init__(self, url: str, folder: str = "") -> None:
         self._in_folder = EnvFolder(folder) if folder else None
-        self._client = aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
+        self._client = connect_async(url) if url else None
         known = self._client.connection_pool.connection_kwargs if self._client is not None else {}
         self._password = str(known.get("password") or "")
         self._warned = self._folder_failed = False

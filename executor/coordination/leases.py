@@ -14,12 +14,11 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
-import redis.asyncio as aioredis
 import structlog
 from redis.exceptions import RedisError
 
-from core.observability.measures import REDIS_FAILURES
 from executor.coordination.env_values import key_of
+from executor.coordination.redis_clients import connect_async
 from executor.coordination.redis_refusals import is_refusal
 
 _log = structlog.get_logger(__name__)
@@ -91,7 +90,7 @@ class JobLeases:
         alone: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client = aioredis.Redis.from_url(url, socket_timeout=0.5, socket_connect_timeout=0.5) if url else None
+        self._client = connect_async(url) if url else None
         #: What stands in its leases: who it is, and behind a blank where others reach it, once that is known.
         self._owner = owner
         self._clock = clock
@@ -121,7 +120,7 @@ class JobLeases:
         try:
             value: Any = await self._client.get(_key(job_id))
         except (RedisError, OSError) as error:
-            _note_failure("the holder of a lease is not known", error, job_id=job_id)
+            _log_failure("the holder of a lease is not known", error, job_id=job_id)
             return ""
         owner = None if value is None else value.decode(errors="replace")
         return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
@@ -161,7 +160,7 @@ class JobLeases:
             if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
                 _log.warning("redis refuses this executor, which takes no job over", job_id=job_id, error=str(error))
                 return Answer.HELD
-            _note_failure("redis cannot be reached, nothing is known of a lease", error, job_id=job_id)
+            _log_failure("redis cannot be reached, nothing is known of a lease", error, job_id=job_id)
             return Answer.UNKNOWN
         if answer >= 0:
             self._stuck_since.pop(job_id, None)
@@ -188,7 +187,7 @@ class JobLeases:
                 return True
             await self.acquire(job_id)
         except (RedisError, OSError) as error:
-            _note_failure("lease not renewed", error, job_id=job_id)
+            _log_failure("lease not renewed", error, job_id=job_id)
         return False
 
     @contextlib.asynccontextmanager
@@ -231,7 +230,7 @@ class JobLeases:
             keys = _key(job_id), _OPEN_JOBS, key_of(job_id)
             await self._client.eval(_RELEASE, len(keys), *keys, self._owner, job_id if ended else "")
         except (RedisError, OSError) as error:
-            _note_failure("lease not released", error, job_id=job_id)
+            _log_failure("lease not released", error, job_id=job_id)
 
     async def open_jobs(self) -> dict[str, str] | None:
         """Return the jobs with a lease, or whose executor died with it, and their databases; None: it is not known."""
@@ -240,7 +239,7 @@ class JobLeases:
         try:
             found: Mapping[Any, Any] = await self._client.hgetall(_OPEN_JOBS)
         except (RedisError, OSError) as error:
-            _note_failure("open jobs are not known", error)
+            _log_failure("open jobs are not known", error)
             return None
         return {
             job_id.decode(errors="replace"): database.decode(errors="replace") for job_id, database in found.items()
@@ -257,7 +256,7 @@ class JobLeases:
                 values = await self._client.mget([_key(job_id) for job_id in part])
                 free |= {job_id for job_id, value in zip(part, values, strict=True) if value is None}
         except (RedisError, OSError) as error:
-            _note_failure("holders of leases are not known", error)
+            _log_failure("holders of leases are not known", error)
             return None
         return free
 
@@ -267,9 +266,8 @@ class JobLeases:
             await self._client.aclose()
 
 
-def _note_failure(event: str, error: Exception, **facts: str) -> None:
-    """Count a call to Redis that failed. Its line is for debugging: the job goes on without Redis."""
-    REDIS_FAILURES.add(1)
+def _log_failure(event: str, error: Exception, **facts: str) -> None:
+    """Log a call to Redis that failed, for debugging: the job goes on without Redis."""
     _log.debug(event, **facts, error=str(error))
 
 

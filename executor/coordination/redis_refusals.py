@@ -9,7 +9,7 @@ from __future__ import annotations
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 
 from core.errors import InvalidArgument
-from executor.coordination.breaker import connect
+from executor.coordination.redis_clients import connect
 from executor.coordination.reservations import RedisReservations
 
 #: What Redis says to a wrong or missing password, and to a user who may not do this.

@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from core.domain.ranges import RowRange, subtract
 from core.ports import Grant, Reservations
-from executor.coordination.breaker import Breaker, connect
+from executor.coordination.breaker import Breaker
+from executor.coordination.redis_clients import connect
 
 _PREFIX = "leman:reservation:"
 _FINISHED_FOR_SECONDS = 3600

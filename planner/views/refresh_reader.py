@@ -30,6 +30,7 @@ from core.sql import expressions
 from core.sql.query_columns import columns_read
 from core.udf import validation
 from planner.column_graph import is_computed, rests_on
+from planner.measured_plans import phase
 from planner.plan_maker import PlanMaker
 from planner.stale_inputs import stale_words
 from planner.views.earlier_values import state_of, told, values_of
@@ -57,17 +58,23 @@ class ViewReader:
         """
         _check_spec(spec)
         with collector_paused():
-            view, definition = self._open(spec.database, spec.view)
-            target = self._source(definition, spec.src_version)
-            case = self._case(view, spec, definition, target)
-            if case.base is None:
-                self._check_expressions(definition, target, view)
-            functions = self._functions(spec.database, definition)
-            _check_external(view, spec.policy)
-            plan = plan_refresh(case, functions, set_rows_of(view))
-            earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
-            in_view = _stale_of_view(definition, target)
-            stale = (*in_view, *self._stale_inputs(definition, target))
+            with phase("refresh", "table"):
+                view, definition = self._open(spec.database, spec.view)
+                target = self._source(definition, spec.src_version)
+                case = self._case(view, spec, definition, target)
+                if case.base is None:
+                    self._check_expressions(definition, target, view)
+                functions = self._functions(spec.database, definition)
+            with phase("refresh", "files"):
+                _check_external(view, spec.policy)
+                rows_set = set_rows_of(view)
+            with phase("refresh", "decide"):
+                plan = plan_refresh(case, functions, rows_set)
+            with phase("refresh", "stored"):
+                earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
+            with phase("refresh", "inputs"):
+                in_view = _stale_of_view(definition, target)
+                stale = (*in_view, *self._stale_inputs(definition, target))
             message = "; ".join([plan.message + told(earlier), *stale_words(stale, spec.on_stale_input)])
             plan = replace(
                 plan,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import uuid
 from collections.abc import Iterator
 
@@ -11,9 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import xxhash
+from opentelemetry.sdk.resources import Resource
+from pyarrow.fs import FileType, S3FileSystem
 
 from benchmarks.delaying_proxy import DelayingProxy
 from commit_coordinator import convert_commits
+from core.config import Metrics
 from core.domain.plan import StagedFile
 from core.errors import DataLoss, FailedPrecondition, NotFound
 from core.filesystems import filesystem_of
@@ -21,12 +25,18 @@ from core.lance_io import column_file_checks, store_objects
 from core.lance_io.column_file_writer import ColumnFileWriter
 from core.lance_io.column_files import data_folder, data_path
 from core.lance_io.deletions import Deletions
+from core.lance_io.opening import open_latest
+from core.lance_io.table_creation import create_empty
 from core.lance_io.views import files as view_files
+from core.observability import measures
+from core.observability.metrics_export import MetricsExport
 from core.row_states import RowState
 from core.rpc import convert
+from core.stores import requests
 from leman_internal.v1 import plan_pb2, submission_pb2
 from tests.object_store import in_process
 from tests.object_store.store_server import BUCKET, StoreServer
+from tests.unit.core.observability.page import Page
 
 FIELD = pa.field("v", pa.int64())
 #: 4 MB of values: in one request; 24 MB: as they come, in several parts.
@@ -165,3 +175,46 @@ def _content(uri: str, staged: StagedFile) -> bytes:
     filesystem, path = filesystem_of(data_path(uri, staged.file))
     with filesystem.open_input_file(path) as file:
         return bytes(file.read())
+
+
+@pytest.fixture
+def page() -> Iterator[Page]:
+    """The measures of this process, its requests among them."""
+    export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
+    requests.show()
+    yield Page(export.port)
+    export.stop()
+    measures.STORE_REQUESTS.show(None)
+
+
+def test_requests_are_counted_by_the_library_that_sends_them(proxy, page):
+    """As many of tables as the store is asked, whether the table is open or not any more; of files each call."""
+    uri = f"s3://{BUCKET}/counted/{uuid.uuid4().hex}.lance"
+
+    def counted(library: str, operation: str = "") -> float:
+        labels = {"leman_library": library} | ({"leman_store_operation": operation} if operation else {})
+        return page.value("leman_store_requests_total", leman_store="s3", **labels) or 0.0
+
+    create_empty(uri, pa.schema([FIELD]))
+    assert counted("lance", "write") >= 1
+    known, sent = counted("lance"), proxy.answered()
+    table = open_latest(uri)
+    assert table.count_rows() == 0
+    assert counted("lance") - known == proxy.answered() - sent > 0, "it is still open"
+    del table
+    gc.collect()
+    assert counted("lance") - known == proxy.answered() - sent
+    filesystem, folder = filesystem_of(uri)
+    with filesystem.open_output_stream(f"{folder}/_leman_counted") as stream:
+        stream.write(b"x")
+    filesystem.delete_file(f"{folder}/_leman_counted")
+    assert counted("pyarrow", "write") == 2
+    assert filesystem.get_file_info(f"{folder}/_leman_counted").type == FileType.NotFound
+    assert counted("pyarrow", "read") == 1
+    assert store_objects.put(uri, "x", b"y") is not None
+    assert counted("obstore", "write") == 1
+
+
+def test_nothing_is_counted_where_nobody_reads_the_measures(proxy):
+    filesystem, _ = filesystem_of(f"s3://{BUCKET}/counted")
+    assert isinstance(filesystem, S3FileSystem)

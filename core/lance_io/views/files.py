@@ -28,6 +28,7 @@ from core.lance_io.views.definitions import placed
 from core.lance_io.views.patches import PATCH_KEY
 from core.lance_io.views.source import blob_sizes
 from core.stores.lance_options import lance_options
+from core.stores.requests import count
 from core.udf import blobs
 from core.views import metadata as view_metadata
 from core.views.rows import Ids
@@ -64,6 +65,7 @@ class ViewFileWriter:
         self._file = new_name(prefix)
         self._schema = schema.remove_metadata()
         self._rows = 0
+        count(uri, "lance", writes=True)
         with using_storage(uri):
             self._writer = LanceFileWriter(
                 data_path(uri, self._file), self._schema, version=version, storage_options=lance_options(uri)

@@ -39,6 +39,7 @@ from core.locations import TABLE_ENDING, in_object_store
 from core.storage_errors import failed, refusal
 from core.stores.known import options_of
 from core.stores.lance_options import lance_options
+from core.stores.requests import counted_table
 
 _DIGEST_KEY = "leman.scratch.digest"
 _COLUMNS_KEY = "leman.scratch.columns"
@@ -270,11 +271,13 @@ def _created(uri: str, digest: str, parts: Sequence[RowIds], columns: pa.Schema)
                 data_storage_version=version,
                 storage_options=lance_options(uri),
             )
-    dataset = lance.LanceDataset.commit(
-        uri,
-        lance.LanceOperation.Overwrite(schema, fragments),
-        enable_stable_row_ids=True,
-        storage_options=lance_options(uri),
+    dataset = counted_table(
+        lance.LanceDataset.commit(
+            uri,
+            lance.LanceOperation.Overwrite(schema, fragments),
+            enable_stable_row_ids=True,
+            storage_options=lance_options(uri),
+        )
     )
     dataset.update_config(
         {

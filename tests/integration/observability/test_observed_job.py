@@ -95,6 +95,14 @@ def test_a_job_is_seen_on_the_pages_of_the_services_and_at_a_collector(observed,
     assert total(executor, "rpc_server_call_duration_seconds_count", "JobService/CreateJob") == 2
     assert total(executor, "leman_jobs", 'leman_job_state="RUNNING"') == 0
     assert total(pages["planner"], "rpc_server_call_duration_seconds_count", "PlanningService/") >= 1
+    phases, refreshed = ("table", "files", "stored", "decide", "inputs"), 'leman_job_kind="refresh"'
+    for phase in phases:
+        labels = f'leman_phase="{phase}"'
+        assert total(pages["planner"], "leman_plan_duration_seconds_count", labels, 'leman_job_kind="backfill"') >= 1
+        assert total(pages["planner"], "leman_plan_duration_seconds_count", labels, refreshed) >= 1
+    assert total(pages["planner"], "leman_plan_duration_seconds_count", 'leman_phase="send"') >= 1
+    assert total(executor, "db_client_operation_duration_seconds_count", 'db_operation_name="EVAL"') >= 1
+    assert total(executor, "leman_redis_memory_bytes", 'leman_memory="used"') > 100_000
     assert total(coordinator, "leman_commit_fragments_total", 'leman_commit_outcome="committed"') >= 1
     assert total(coordinator, "leman_commit_duration_seconds_count", 'leman_commit_operation="Replace"') >= 1
     collector.until(lambda: "leman.job.rows" in collector.metrics.get("leman-executor", ()))
@@ -136,6 +144,7 @@ def is_one_trace(spans: list[Sent]) -> None:
         ("backfill", create),
         ("plan", "backfill"),
         (plan, "plan"),
+        *((phase, plan) for phase in ("table", "files", "stored", "decide", "inputs", "send")),
         ("unit", "backfill"),
         ("load", "unit"),
         ("read", "unit"),

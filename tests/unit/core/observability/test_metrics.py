@@ -12,20 +12,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
+import lance
+import pyarrow as pa
 import pytest
 from opentelemetry.sdk.resources import Resource
 
 from core.config import Metrics, Server, Settings
 from core.domain.job import Job, JobState, Progress
 from core.domain.plan import BackfillSpec
-from core.errors import Unavailable
+from core.domain.ranges import RowRange
+from core.errors import FailedPrecondition, Unavailable
+from core.lance_io.tables import LanceTables
 from core.observability import measures
 from core.observability.metrics_export import MetricsExport
 from core.observability.process import Observability
-from executor.coordination.leases import JobLeases
+from executor.coordination.env_values import EnvValues
+from executor.coordination.leases import Answer, JobLeases
+from executor.coordination.redis_clients import show_memory
+from executor.coordination.reservations import RedisReservations
 from executor.job_manager.job_databases import JobDatabase
 from executor.job_manager.measured_jobs import MeasuredJobs
 from leman.v1 import jobs_pb2
+from planner.plan_maker import PlanMaker
+from tests.redis_process import RedisProcess
 from tests.unit.core.observability.page import Page
 from tests.unit.core.rpc_helpers import client, running
 from tests.unit.executor.job_manager.test_job_manager import lives
@@ -33,6 +42,7 @@ from tests.unit.executor.manager_helpers import Executor
 
 ROOT = Path(__file__).resolve().parents[4]
 GET_JOB = "leman.v1.JobService/GetJob"
+REDIS_CALLS = "db_client_operation_duration_seconds_count"
 
 
 def test_calls_are_counted_by_method_and_by_what_became_of_them(page):
@@ -78,6 +88,44 @@ def test_calls_that_redis_does_not_answer_are_counted(page):
     leases = JobLeases("redis://127.0.0.1:1/0", "me")
     assert asyncio.run(leases.holder("job-1")) == ""
     assert page.value("leman_redis_failures_total") == 1
+    assert page.value(REDIS_CALLS, db_operation_name="GET", error_type="ConnectionError") == 1
+
+
+def test_redis_shows_how_fast_it_answers_and_its_memory(page, tmp_path):
+    async def scenario(url: str) -> None:
+        leases, env = JobLeases(url, "me"), EnvValues(url)
+        assert await leases.acquire("job-1", "/lake") is Answer.OURS
+        assert await leases.renew("job-1")
+        await env.keep("job-1", {"KEY": "value"})
+        await leases.close()
+        await env.close()
+
+    with RedisProcess(tmp_path) as redis:
+        asyncio.run(scenario(redis.url))
+        for _ in range(2):  # the second one finds its scripts
+            RedisReservations(redis.url, 5.0, 5.0).reserve("t", [RowRange(0, 9)], "job-1#1")
+        show_memory(redis.url)
+        assert page.value(REDIS_CALLS, db_operation_name="EVAL", db_system_name="redis") == 2
+        assert page.value(REDIS_CALLS, db_operation_name="SET") == 1
+        assert page.value(REDIS_CALLS, db_operation_name="EVALSHA") == 3, "the first one brings its script"
+        assert page.value("leman_redis_failures_total") is None
+        used, limit = (page.value("leman_redis_memory_bytes", leman_memory=kind) for kind in ("used", "limit"))
+        assert used > 100_000
+        assert limit == 0
+        redis.pause()
+        assert page.value("leman_redis_memory_bytes") is None, "a page does not wait for a Redis that hangs"
+    measures.REDIS_MEMORY.show(None)
+
+
+def test_a_plan_is_measured_by_its_phases(page, tmp_path):
+    table = pa.table({"x": range(3)}, pa.schema([pa.field("x", pa.int64())]))
+    lance.write_dataset(table, tmp_path / "t.lance", enable_stable_row_ids=True)
+    with pytest.raises(FailedPrecondition) as absent:
+        PlanMaker(LanceTables()).plan(BackfillSpec(str(tmp_path), "t", "y"))
+    assert absent.value.reason == "COLUMN_NOT_DEFINED"
+    count = "leman_plan_duration_seconds_count"
+    assert page.value(count, leman_phase="table", leman_job_kind="backfill") == 1, "a phase that fails took its time"
+    assert page.value(count, leman_phase="files") is None
 
 
 def test_no_name_of_a_job_a_table_or_a_caller_becomes_a_label(page):

@@ -11,6 +11,7 @@ import logging
 import shutil
 import socket
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -65,6 +66,21 @@ def error_info(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
 
 
 # --------------------------------------------------------------------------- what is served
+
+
+def test_a_service_whose_event_loop_hangs_is_not_healthy_although_its_port_is_open():
+    """As the chart's liveness probe asks: an open port alone would say that it lives."""
+
+    async def scenario():
+        async with running() as (up, _):
+            address = f"127.0.0.1:{up.port}"
+            with ThreadPoolExecutor(1) as probe:
+                hung = probe.submit(healthcheck.check, address, timeout_seconds=0.3)
+                assert "Deadline" in hung.result(), "the loop waits here, and answers nobody meanwhile"
+                socket.create_connection(("127.0.0.1", up.port), 5.0).close()
+            assert await asyncio.to_thread(healthcheck.check, address) == ""
+
+    asyncio.run(scenario())
 
 
 def test_a_missing_ability_has_a_health_of_its_own_and_leaves_the_service_serving(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -103,13 +104,16 @@ def test_a_system_without_a_temporary_folder_is_told_what_to_see_to(tmp_path, mo
     assert caught.value.reason == "SPARK_NOT_STARTED"
 
 
-def test_sockets_have_short_paths_however_long_that_of_the_temporary_folder_is(tmp_path, monkeypatch):
-    long = tmp_path / ("d" * 100)
+@pytest.mark.parametrize("length", [65, 100, 150])
+def test_sockets_have_short_paths_however_long_that_of_the_temporary_folder_is(monkeypatch, request, length):
+    short = tempfile.mkdtemp(prefix="l", dir="/tmp")
+    request.addfinalizer(lambda: shutil.rmtree(short))
+    long = Path(short, "d" * (length - len(short) - 1))
     long.mkdir()
+    assert len(str(long)) == length
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     scratch = TempFolder.make("")
-    (folder,) = scratch.settings.values()
-    assert set(scratch.settings) == {"spark.python.unix.domain.socket.dir"}
+    folder = scratch.settings.get("spark.python.unix.domain.socket.dir", str(scratch.path))
     for bound in (Path(folder, f".{uuid.uuid4()}.sock"), Path(socket_folder(19), f"leman-{uuid.uuid4().hex[:8]}")):
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(bound))
