@@ -17,8 +17,8 @@ from core.locations import (
     canonical_database,
     check_table_name,
     is_link,
-    repeated,
 )
+from core.shown_text import repeated
 from core.stores.known import checkpoint_places
 
 

@@ -14,6 +14,7 @@ import re
 import urllib.parse
 
 from core.errors import FailedPrecondition, InvalidArgument
+from core.shown_text import CONTROL, repeated
 
 OWN_FOLDER = "_leman"
 """Folder of a database that holds what Leman keeps there: functions, job history, locks."""
@@ -36,11 +37,6 @@ _MEANT = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
-#: Control characters, ends of lines, changes of direction (a name then reads as another one) and halves of pairs.
-#: Stores refuse some of them late, after a minute of retries.
-CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-#: So much of what a caller sent is repeated in an error.
-_MOST_REPEATED = 300
 
 
 def is_database_name(text: str) -> bool:
@@ -51,6 +47,11 @@ def is_database_name(text: str) -> bool:
 def in_object_store(uri: str) -> bool:
     """Tell whether a canonical place is in an object store; one on a disk is a plain path."""
     return "://" in uri
+
+
+def store_of(place: str) -> str:
+    """Return the store that a canonical place is in, such as `gs://bucket`; empty: it is on this machine."""
+    return "/".join(place.split("/", 3)[:3]) if in_object_store(place) else ""
 
 
 def leads_elsewhere(text: str, place: str) -> bool:
@@ -128,12 +129,6 @@ def check_folder(place: str, text: str, field: str = "database") -> None:
 def is_link(uri: str) -> bool:
     """Tell whether a canonical place is a link: what it leads to may have another name, by which its users know it."""
     return not in_object_store(uri) and os.path.islink(uri)  # noqa: PTH114 - a place is a str
-
-
-def repeated(text: str) -> str:
-    """Return what an error repeats of a text that a caller sent: its beginning, without control characters."""
-    clean = CONTROL.sub("\ufffd", text[:_MOST_REPEATED])
-    return clean if len(text) <= _MOST_REPEATED else f"{clean}…"
 
 
 def _canonical(text: str) -> str:

@@ -13,12 +13,13 @@ from core.errors import FailedPrecondition, InvalidArgument
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.open_jobs import open_jobs_of
-from core.locations import CONTROL, is_database_name, repeated
+from core.locations import is_database_name
 from core.rpc import paging
 from core.rpc.blocking import BlockingPool
 from core.rpc.convert_labels import labels_from_proto
 from core.rpc.convert_values import number_from_proto, timestamp_to_proto
 from core.rpc.request_digest import body_digest
+from core.shown_text import CONTROL, repeated
 from core.stores.known import options_of
 from leman.v1 import databases_pb2, databases_pb2_grpc
 

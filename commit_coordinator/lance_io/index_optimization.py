@@ -8,11 +8,10 @@ import lance
 
 from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from core.domain.table import IndexCoverage
-from core.errors import FailedPrecondition, NotFound
+from core.errors import NotFound
 from core.lance_io.indices import coverage, coverage_of
 from core.lance_io.tables import open_table
-
-_LISTED = 40
+from core.udf.validation import column_not_found
 
 
 def optimize(uri: str, columns: Collection[str] = (), names: Collection[str] = ()) -> tuple[int, list[IndexCoverage]]:
@@ -46,9 +45,4 @@ def _check_columns(uri: str, dataset: lance.LanceDataset, columns: Collection[st
     indexed = {name for index in dataset.describe_indices() for name in index.field_names}
     unknown = sorted(set(columns) - known - indexed)  # an index may be on a field of a struct
     if unknown:
-        raise FailedPrecondition(
-            "COLUMN_NOT_FOUND",
-            f"Table {uri} has no column {', '.join(unknown)}. Its columns are: {', '.join(sorted(known)[:_LISTED])}",
-            uri=uri,
-            column=unknown[0],
-        )
+        raise column_not_found(unknown[0], sorted(known), uri=uri)

@@ -28,6 +28,7 @@ from core.lance_io.views.source import blob_sizes
 from core.sql import filters
 from core.sql.relative_time import pin
 from core.udf import blobs, storable_types
+from core.udf.validation import column_not_found
 from core.views import metadata as view_metadata
 
 #: Rows of a record batch, unless the caller asks for fewer.
@@ -42,7 +43,6 @@ _LEAST_ROW_BYTES = 8.0
 _READ_AHEAD_BYTES = 16 << 20
 _SAMPLE_ROWS = 8
 _ALL = 1 << 62
-_COLUMNS_LISTED = 40
 _BLOBS_AS_BYTES: Final = "all_binary"
 _ROW_ID = "_rowid"
 #: What filters may read of a row beside its columns.
@@ -243,13 +243,7 @@ def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) ->
     for path in columns or names:
         field = table.find(path)
         if field is None or path.partition(".")[0] not in names:
-            listed = ", ".join(list(names)[:_COLUMNS_LISTED]) + (", …" if len(names) > _COLUMNS_LISTED else "")
-            raise FailedPrecondition(
-                "COLUMN_NOT_FOUND",
-                f"Column '{path}' not found in table schema. Its columns are: {listed}",
-                uri=table.uri,
-                column=path,
-            )
+            raise column_not_found(path, list(names), uri=table.uri)
         column = table.column(path.partition(".")[0])
         storable_types.check_path(path, None if column is None else column.arrow)
         storable_types.check_read(path, field.arrow.type)

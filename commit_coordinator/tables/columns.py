@@ -14,9 +14,8 @@ from core.domain.table import TableField, TableSnapshot
 from core.errors import FailedPrecondition
 from core.lance_io.tables import file_format
 from core.udf import binding, storable_types
+from core.udf.validation import column_not_found
 from core.views.metadata import is_view
-
-_COLUMNS_LISTED = 40
 
 
 def change(table: TableHandle, request: ChangeColumnsRequest) -> CommitResult:
@@ -113,10 +112,7 @@ def _check_unused(base: TableSnapshot, columns: list[TableField], what: str, *, 
 def _column(base: TableSnapshot, name: str) -> TableField:
     found = base.column(name)
     if found is None:
-        listed = ", ".join(_names(base)[:_COLUMNS_LISTED])
-        raise FailedPrecondition(
-            "COLUMN_NOT_FOUND", f"Column '{name}' not found in table schema. Its columns are: {listed}", column=name
-        )
+        raise column_not_found(name, _names(base))
     return found
 
 

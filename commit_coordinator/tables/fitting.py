@@ -15,8 +15,8 @@ from core.sql.arrow_names import rust_name
 from core.udf import binding, blobs
 from core.udf.exact_casts import exact_cast
 from core.udf.nested_types import check_json
+from core.udf.validation import column_not_found
 
-_COLUMNS_LISTED = 40
 #: Rows whose values are converted at once.
 _CONVERTED_ROWS = 1 << 16
 
@@ -59,7 +59,7 @@ class Fitting:
         known = {column.name: column for column in table}
         for name in given.names:
             if name not in known:
-                raise _unknown(name, list(known))
+                raise column_not_found(name, list(known))
         required = [c.name for c in table if not c.arrow.nullable and c.name not in given.names]
         if whole and required:
             raise FailedPrecondition(
@@ -111,13 +111,6 @@ class Fitting:
                     column_type=field.type,
                 ) from None
         return made
-
-
-def _unknown(name: str, known: list[str]) -> FailedPrecondition:
-    listed = ", ".join(known[:_COLUMNS_LISTED]) + (", …" if len(known) > _COLUMNS_LISTED else "")
-    return FailedPrecondition(
-        "COLUMN_NOT_FOUND", f"Column '{name}' not found in table schema. Its columns are: {listed}", column=name
-    )
 
 
 def check_not_computed(names: Container[str], table: Sequence[TableField]) -> None:

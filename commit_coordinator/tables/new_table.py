@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from core.errors import InvalidArgument
-from core.locations import check_length, repeated
+from core.locations import check_length
+from core.shown_text import repeated
 from core.udf import storable_types
 from core.udf.validation import check_column_name
 

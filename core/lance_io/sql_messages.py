@@ -6,12 +6,12 @@ import re
 
 from core.errors import FailedPrecondition, LemanError
 from core.sql import expressions
+from core.udf.validation import no_column
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
 _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
 _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
-_COLUMNS_LISTED = 40
 _NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
 _NO_COLUMN = "Scans must request at least one column"
 
@@ -54,8 +54,7 @@ def _unknown_column(text: str, columns: list[str]) -> str:
     name = _missing_name(text)
     if not name:
         return ""
-    listed = ", ".join(columns[:_COLUMNS_LISTED]) + (", …" if len(columns) > _COLUMNS_LISTED else "")
-    return f"Column '{name}' not found in table schema. Its columns are: {listed}"
+    return no_column(name, columns)
 
 
 def _missing_name(text: str) -> str:

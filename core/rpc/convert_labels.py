@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from core.errors import InvalidArgument
-from core.locations import CONTROL, repeated
+from core.shown_text import CONTROL, repeated
 
 _MOST_LABELS = 32
 _MOST_LABEL_BYTES = 255

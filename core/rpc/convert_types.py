@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from core.errors import InvalidArgument
-from core.locations import CONTROL, repeated
 from core.rpc.convert_arrow import schema_from_bytes
+from core.shown_text import CONTROL, repeated
 from leman.v1 import types_pb2
 
 _PLAIN: dict[str, pa.DataType] = {

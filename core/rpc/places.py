@@ -27,10 +27,11 @@ from core.locations import (
     database_and_table,
     in_object_store,
     leads_elsewhere,
-    repeated,
     resolved_database,
+    store_of,
 )
 from core.rpc.registered_databases import DatabaseNames, LookAgainError, PathsAlone, names_of, registry_place
+from core.shown_text import repeated
 
 _PLACES = ("database", "uri", "root")
 #: Fields that may name a table of the `database` beside them.
@@ -200,8 +201,8 @@ class _Look:
         self.roots.check(uri, sent)
         check_folder(place, sent, name)
         if in_object_store(place):
-            self.found.store = self.found.store or "/".join(place.split("/", 3)[:3])
-        if leads_elsewhere(database, place):
+            self.found.store = self.found.store or store_of(place)
+        if leads_elsewhere(database, place) or (name == "root" and database != place):
             self.found.linked[place] = database.rstrip("/")
         return uri
 

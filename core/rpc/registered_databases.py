@@ -12,7 +12,8 @@ import structlog
 from core.config import Server
 from core.domain.database import Registrations
 from core.errors import InvalidArgument, LemanError, PermissionDenied
-from core.locations import canonical_database, is_database_name, repeated, resolved_database
+from core.locations import canonical_database, is_database_name, resolved_database
+from core.shown_text import repeated
 
 _log = structlog.get_logger(__name__)
 

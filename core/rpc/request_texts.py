@@ -12,7 +12,7 @@ from typing import Any
 from google.protobuf.descriptor import FieldDescriptor
 
 from core.errors import InvalidArgument
-from core.locations import CONTROL, repeated
+from core.shown_text import CONTROL, repeated
 
 REQUEST_ID = "request_id"
 _LONGEST = 1_024

@@ -2,9 +2,9 @@
 
 Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
 field, Unavailable and ResourceExhausted a `RetryInfo` where sending the call again may help. No password in a url that
-a caller gave comes back, and no control character but line ends and tabs. What an error repeats of its caller is cut
-here, for all errors: gRPC turns a call whose trailers have more than 8 KB into RESOURCE_EXHAUSTED, and the reason would
-be lost. `grpc-message` and the status say the same.
+a caller gave comes back, and no control character but line ends and tabs; characters that show nothing are escaped.
+What an error repeats of its caller is cut here, for all errors: gRPC turns a call whose trailers have more than 8 KB
+into RESOURCE_EXHAUSTED, and the reason would be lost. `grpc-message` and the status say the same.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from core import errors
-from core.locations import CONTROL
 from core.process_secrets import without_passwords
+from core.shown_text import CONTROL, visible
 
 DOMAIN = "leman"
 #: Trailer that carries the serialised google.rpc.Status.
@@ -144,7 +144,7 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
 
 def header_message(message: str) -> str:
     """Return a message as `grpc-message` and the status have it: short, without passwords and control characters."""
-    text = _LONG_WORD.sub(_cut_word, _clean(message))
+    text = visible(_LONG_WORD.sub(_cut_word, _clean(message)))
     return _cut(text)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,12 +14,17 @@ from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from core.row_states import MOST_KEPT
+from core.shown_text import repeated
 from core.udf import binding, blobs, storable_types
 
 #: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
+#: Columns that an error lists.
+_MOST_LISTED = 40
+#: So much of a name is compared with those of columns.
+_MOST_COMPARED = 200
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
 
@@ -159,7 +165,7 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
         problem = f"names that begin with {' or '.join(RESERVED_PREFIXES)} are reserved"
     else:
         return
-    raise InvalidArgument("BAD_COLUMN_NAME", f"'{name}' cannot be a column: {problem}", field=field)
+    raise InvalidArgument("BAD_COLUMN_NAME", f"'{repeated(name)}' cannot be a column: {problem}", field=field)
 
 
 def _unreadable(name: str) -> bool:
@@ -198,13 +204,29 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
     return found
 
 
+def no_column(name: str, known: Sequence[str]) -> str:
+    """Return what an error says of a column that is not among those of a table."""
+    return f"Column '{repeated(name)}' not found in table schema. Its columns are: {listed(known)}"
+
+
+def column_not_found(name: str, known: Sequence[str], advice: str = "", *, uri: str = "") -> FailedPrecondition:
+    """Return the error for a column that is not among those of a table, which lies at `uri` where that is given."""
+    facts = {"uri": uri} if uri else {}
+    return FailedPrecondition("COLUMN_NOT_FOUND", no_column(name, known) + advice, column=name, **facts)
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return the first of some names, for an error."""
+    return ", ".join(map(repeated, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
+
+
 def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:
     """Return the error for input columns that the table does not have, with what may have been meant."""
     existing = [f.name for f in table.fields]
     return FailedPrecondition(
         "INPUT_COLUMN_MISSING",
-        f"UDF expects input columns {list(missing)} which are not found: "
-        f"Column '{missing[0]}' not found in table schema. {suggest(missing, existing)}",
+        f"UDF expects input columns {[repeated(name) for name in missing[:_MOST_LISTED]]} which are not found: "
+        f"Column '{repeated(missing[0])}' not found in table schema. {suggest(missing, existing)}",
         columns=",".join(missing),
     )
 
@@ -212,11 +234,13 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
 def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
     """Return a sentence with the names that are nearest, or else with all."""
     by_lower = {name.lower(): name for name in existing}
-    close = {by_lower[match]: None for name in wanted for match in difflib.get_close_matches(name.lower(), by_lower, 2)}
+    asked = [name[:_MOST_COMPARED].lower() for name in itertools.islice(wanted, _MOST_LISTED)]
+    close = {by_lower[match]: None for name in asked for match in difflib.get_close_matches(name, by_lower, 2)}
     if close:
-        return f'Did you mean {" or ".join(close)}? Map columns with input_columns or `(udf, ["column"])`.'
-    listed = ", ".join(existing[:40]) + (", …" if len(existing) > 40 else "")
-    return f'The table has {listed}. Map columns with input_columns or `(udf, ["column"])`.'
+        return (
+            f'Did you mean {" or ".join(map(repeated, close))}? Map columns with input_columns or `(udf, ["column"])`.'
+        )
+    return f'The table has {listed(existing)}. Map columns with input_columns or `(udf, ["column"])`.'
 
 
 def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: Mapping[int, str] = NO_NAMES) -> None:

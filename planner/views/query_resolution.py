@@ -12,6 +12,7 @@ from core.domain.table import TableField, TableSnapshot
 from core.domain.udf import UdfDefinition, UdfKind
 from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
 from core.errors import FailedPrecondition, InvalidArgument
+from core.shown_text import repeated
 from core.sql import expressions, filters
 from core.sql.filters import Kind
 from core.udf import blobs, storable_types, validation
@@ -182,13 +183,8 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
         raise InvalidArgument("RESERVED_NAME", f"Column '{name}' is internal: it cannot be selected", field="query")
     column = table.column(name)
     if column is None:
-        listed = ", ".join(f.name for f in table.fields[:40])
-        raise FailedPrecondition(
-            "COLUMN_NOT_FOUND",
-            f"Column '{name}' not found in table schema. Its columns are: {listed}. For an expression give an alias: "
-            f'select({{"alias": "{name}"}})',
-            column=name,
-        )
+        advice = f'. For an expression give an alias: select({{"alias": "{repeated(name)}"}})'
+        raise validation.column_not_found(name, [f.name for f in table.fields], advice)
     return column
 
 

@@ -19,6 +19,12 @@ _GAP = 2  # between columns
 _LEAST = 12  # of a column that is cut
 #: All but ends of lines and tabs, and changes of direction, after which a name reads as another one.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+#: Characters that show nothing; joiners and selectors of variants do beside others than ASCII.
+_INVISIBLE = re.compile(
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
+    "\ufff9-\ufffb\U000e0000-\U000e001f]"
+    "|(?<![^\0-\x7f])[\u200c\u200d\ufe00-\ufe0f\U000e0020-\U000e01ef](?![^\0-\x7f])"
+)
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 
 
@@ -33,7 +39,14 @@ def moment(when: datetime.datetime) -> str:
 def print_json(value: Any) -> None:
     """One JSON document on standard output."""
     text = json.dumps(plain(value), indent=2, ensure_ascii=False)
-    sys.stdout.write(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    for hidden in (_CONTROL, _INVISIBLE):
+        text = hidden.sub(_in_json, text)
+    sys.stdout.write(text + "\n")
+
+
+def _in_json(found: re.Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
 
 
 def print_line(text: str) -> None:
@@ -89,7 +102,8 @@ def print_table(
 
 
 def _clean(text: str) -> str:
-    return _CONTROL.sub("\ufffd", _COLOUR.sub("", text))
+    shown = _CONTROL.sub("\ufffd", _COLOUR.sub("", text))
+    return _INVISIBLE.sub(lambda found: found[0].encode("unicode_escape").decode(), shown)
 
 
 def _with_last_cut(

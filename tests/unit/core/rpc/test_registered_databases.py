@@ -9,7 +9,7 @@ import pytest
 
 from core.config import Server
 from core.domain.database import RegisteredDatabase, Registrations
-from core.errors import DataLoss, InvalidArgument, LemanError, NotFound, PermissionDenied, Unavailable
+from core.errors import AlreadyExists, DataLoss, InvalidArgument, LemanError, NotFound, PermissionDenied, Unavailable
 from core.locations import is_database_name
 from core.rpc import places
 from core.rpc.places import RequestPlaces
@@ -248,6 +248,20 @@ def test_errors_call_a_database_by_the_name_that_the_caller_gave(kept, monkeypat
     places.hide_links(error, linked)
     assert error.message == f"no {tmp_path}/way/v.lance, no lake/t.lance"
     assert error.facts == {"uri": "lake/t.lance"}
+
+
+def test_errors_call_a_root_as_the_caller_spelt_it(kept, monkeypatch, tmp_path):
+    (tmp_path / "lake").mkdir()
+    world = World(kept, monkeypatch)
+    request = databases_pb2.RegisterDatabaseRequest()
+    request.database.name, request.database.root = "two", f"{tmp_path}/x/..//lake/"
+
+    async def scenario():
+        return (await world.places.settle(request, from_peer=False)).linked
+
+    error = AlreadyExists("DATABASE_EXISTS", f"'one' is registered, with the root {tmp_path}/lake: a root has one name")
+    places.hide_links(error, run(scenario))
+    assert error.message == f"'one' is registered, with the root {tmp_path}/x/..//lake: a root has one name"
 
 
 def test_a_table_that_is_a_link_is_refused_by_the_name_of_its_database(kept, monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from core import errors
 from core.rpc import status
+from core.shown_text import repeated
 
 EVERY_CLASS = [
     (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
@@ -162,6 +163,26 @@ def test_no_control_character_comes_back(control):
     assert packed.message == "no column 'a\ufffdb'\n\tbut"
     assert control not in str([packed.message, *info_of(packed).metadata.values()])
     assert dict(info_of(packed).metadata) == {"column": "\ufffd"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("do\u200bcs", "do\\u200bcs"),
+        ("\ufeffdocs", "\\ufeffdocs"),
+        ("docs\u3164", "docs\\u3164"),
+        ("do\u00adcs\u2060", "do\\xadcs\\u2060"),
+        ("do\u200dcs\ufe0f", "do\\u200dcs\\ufe0f"),
+        ("\U000e0041", "\\U000e0041"),
+        ("\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645", "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"),
+        ("\U0001f468\u200d\U0001f469\u2764\ufe0f", "\U0001f468\u200d\U0001f469\u2764\ufe0f"),
+    ],
+    ids=ascii,
+)
+def test_what_shows_nothing_is_escaped_and_writing_that_needs_it_is_not(name, shown):
+    error = errors.InvalidArgument("BAD_COLUMN", f"no column '{name}'", field="column")
+    assert status.to_status(error).message == f"no column '{shown}'"
+    assert repeated(name) == shown
 
 
 def test_colours_of_a_traceback_are_left_out():
