@@ -18,7 +18,7 @@ from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
 from core.observability.measures import FUNCTIONS_AVAILABLE, JOB_ROWS
 from core.rpc.addresses import is_unspecified
-from core.rpc.blocking import BlockingPool
+from core.rpc.blocking import SLOW_STORE_SECONDS, BlockingPool
 from core.rpc.channels import open_peer
 from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
@@ -59,8 +59,6 @@ _ARCHIVE_AFTER_SECONDS = 30.0
 _LOOK_SECONDS = 3.0
 #: The limits of registered databases are read no more often.
 _LEAST_SECONDS = 1.0
-#: A call that its store keeps for longer leaves its turn to another one.
-_SLOW_STORE_SECONDS = 10.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
@@ -86,7 +84,7 @@ class Executor:
         self._settings = settings
         self._draining = draining
         self._spark = spark
-        self._pool = BlockingPool(8, name="executor", slow_seconds=_SLOW_STORE_SECONDS)
+        self._pool = BlockingPool(8, name="executor", slow_seconds=SLOW_STORE_SECONDS)
         python = settings.spark.python if is_local(settings.spark) else ""
         FUNCTIONS_AVAILABLE.show(lambda: [(float(spark.trouble is None), {})])
         show_memory(settings.redis.url.get_secret_value())

@@ -12,7 +12,7 @@ from core.lance_io.database_registry import DatabaseRegistry
 from core.lance_io.tables import LanceTables
 from core.lance_io.udf_registry import UdfRegistry
 from core.rpc import channels
-from core.rpc.blocking import BlockingPool
+from core.rpc.blocking import SLOW_STORE_SECONDS, BlockingPool
 from core.rpc.places import roots_of
 from core.rpc.registered_databases import registry_place
 from core.rpc.status import error_from_rpc
@@ -33,8 +33,6 @@ from planner.views.catalog import ViewCatalog
 from planner.views.refresh_reader import ViewReader
 
 _THREADS = 8
-#: A call that its store keeps for longer leaves its turn to another one.
-_SLOW_STORE_SECONDS = 10.0
 _SERVICES = (
     databases_pb2.DESCRIPTOR.services_by_name["DatabaseService"].full_name,
     catalog_pb2.DESCRIPTOR.services_by_name["CatalogService"].full_name,
@@ -59,7 +57,7 @@ class Planner:
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
         """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
-        self._pool = BlockingPool(_THREADS, name="planner", gives_way=True, slow_seconds=_SLOW_STORE_SECONDS)
+        self._pool = BlockingPool(_THREADS, name="planner", gives_way=True, slow_seconds=SLOW_STORE_SECONDS)
         settings = self._settings
         tables = LanceTables(roots=roots_of(settings.server))
         allowed = settings.udf

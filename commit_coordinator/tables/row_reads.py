@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 from commit_coordinator.lance_io import row_reading
 from commit_coordinator.lance_io.row_reading import Rows
 from commit_coordinator.tables.requests import ReadRequest
-from core.rpc.blocking import BlockingPool
+from core.rpc.blocking import SLOW_STORE_SECONDS, UNBOUNDED, BlockingPool
 from core.rpc.concurrency_limit import CallPlaces
 
 #: Threads that read rows. A call holds one only while it makes its next piece.
@@ -37,14 +37,17 @@ class RowReads:
         few = max(1, most // _PLAIN_READS)
         self._with_checkpoints = CallPlaces(few, "TOO_MANY_READS", "calls that read rows with checkpointed values")
         self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
+        # with threads of its own: a store that does not answer shows here, before there are rows to hold
+        self._opening = BlockingPool(_THREADS, max_queued=UNBOUNDED, name="opening", slow_seconds=SLOW_STORE_SECONDS)
 
     def close(self) -> None:
         """Drop what waits."""
+        self._opening.close()
         self._pool.close()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function returns or raises that looks at tables."""
-        return await self._pool.run(function, *args, **kwargs)
+        """Return what a function returns or raises that looks at tables, and reads no rows."""
+        return await self._opening.run(function, *args, **kwargs)
 
     async def each(
         self, wanted: ReadRequest, made: Callable[[Rows], Iterator[T]]
@@ -55,7 +58,7 @@ class RowReads:
             LemanError: what `row_reading.open_rows` raises; ResourceExhausted (TOO_MANY_READS).
         """
         with self._places.one(), self._with_checkpoints.one() if wanted.include_checkpointed else nullcontext():
-            rows = await self._pool.run(row_reading.open_rows, wanted, now())
+            rows = await self._opening.run(row_reading.open_rows, wanted, now())
             items: AsyncGenerator[Any, None] = self._pool.each(made(rows))
             async with contextlib.aclosing(items):
                 async for item in items:

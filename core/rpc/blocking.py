@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import os
 import time
+import weakref
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +20,7 @@ from types import TracebackType
 from typing import ParamSpec, Self, TypeVar, cast
 
 from core.errors import ResourceExhausted, Unavailable
+from core.locations import store_of
 from core.storage_errors import STORE_UNAVAILABLE
 
 #: An event loop that comes so many seconds after it was asked is late.
@@ -32,6 +35,10 @@ _STUCK_SECONDS = 1.0
 #: Calls of one store that may be stuck before further ones are refused, and of all together that give back their turns.
 _MOST_STUCK, _MOST_STUCK_IN_ALL = 8, 48
 _RETRY_SECONDS = 5.0
+#: A call that holds little memory leaves its turn after so long, and what a job does with files.
+SLOW_STORE_SECONDS, _SLOW_JOB_SECONDS = 10.0, 30.0
+#: Calls that may wait where it is not callers who make them.
+UNBOUNDED = 1 << 40
 
 #: The store that the present call is about, such as `gs://bucket`; empty: none, it is about files of this machine.
 STORE: contextvars.ContextVar[str] = contextvars.ContextVar("store", default="")
@@ -275,6 +282,41 @@ class BlockingPool:
         self._end(turn)
         if self._waiting:
             self._have_patience(asyncio.get_running_loop())
+
+
+class PoolOfPlace:
+    """A pool as calls about one place use it, whichever call or job makes them.
+
+    Args:
+        place: canonical.
+    """
+
+    def __init__(self, pool: BlockingPool, place: str) -> None:
+        self._pool = pool
+        self._store = store_of(place)
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function as `BlockingPool.run` does, as a call of the place's store."""
+        before = STORE.set(self._store)
+        try:
+            return await self._pool.run(function, *args, **kwargs)
+        finally:
+            STORE.reset(before)
+
+
+_OF_JOBS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, BlockingPool] = weakref.WeakKeyDictionary()
+
+
+async def in_job_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run what a job does with files in a thread: jobs over a store that does not answer leave threads to the others.
+
+    Each event loop has as many threads for that as asyncio has for `to_thread`. Raises what `BlockingPool.run` raises.
+    """
+    loop = asyncio.get_running_loop()
+    if loop not in _OF_JOBS:
+        threads = min(32, (os.cpu_count() or 1) + 4)
+        _OF_JOBS[loop] = BlockingPool(threads, max_queued=UNBOUNDED, name="jobs", slow_seconds=_SLOW_JOB_SECONDS)
+    return await _OF_JOBS[loop].run(function, *args, **kwargs)
 
 
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 
 from core.errors import ResourceExhausted
+from core.rpc.blocking import STORE
+
+#: Places beyond all, for calls about a store of which nothing is at work: another one may not answer any of its calls.
+_RESERVE = 2
 
 
 class CallPlaces:
@@ -20,6 +25,7 @@ class CallPlaces:
         """
         self._most = most
         self._taken = 0
+        self._of_store: Counter[str] = Counter()
         self._reason = reason
         self._what = what
 
@@ -30,10 +36,13 @@ class CallPlaces:
         Raises:
             ResourceExhausted: all are taken.
         """
-        if self._taken >= self._most:
+        store = STORE.get()
+        if self._taken >= (self._most if self._of_store[store] else self._most + _RESERVE):
             raise ResourceExhausted(self._reason, f"{self._taken} {self._what} are at work already: try again later")
         self._taken += 1
+        self._of_store[store] += 1
         try:
             yield
         finally:
             self._taken -= 1
+            self._of_store[store] -= 1

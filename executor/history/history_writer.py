@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from core.domain.job import Job
-from core.rpc.blocking import BlockingPool
+from core.rpc.blocking import BlockingPool, PoolOfPlace
 from executor.history.job_history import JobHistory
 
 #: States of jobs in one version at the most.
@@ -25,7 +25,9 @@ _log = structlog.get_logger(__name__)
 class HistoryWriter:
     """The writer of one job history, for one event loop; states of jobs are written in the order in which they come."""
 
-    def __init__(self, history: JobHistory, pool: BlockingPool, rest_seconds: float = REST_SECONDS) -> None:
+    def __init__(
+        self, history: JobHistory, pool: BlockingPool | PoolOfPlace, rest_seconds: float = REST_SECONDS
+    ) -> None:
         self._history = history
         self._pool = pool
         self._rest_seconds = rest_seconds

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from core.domain.job import Job
 from core.errors import InvalidArgument, LemanError
 from core.locations import in_object_store
-from core.rpc.blocking import BlockingPool
+from core.rpc.blocking import SLOW_STORE_SECONDS, UNBOUNDED, BlockingPool, PoolOfPlace
 from executor.history.error_listing import Page, PageKey
 from executor.history.history_writer import HistoryWriter
 from executor.history.job_history import JobHistory
@@ -22,8 +22,6 @@ from executor.jobs.async_helpers import SharedLook
 _WRITERS = 4
 #: Pages of failed rows that are read at once. They have threads of their own: many of them hold up nothing else.
 _PAGES = 2
-#: The writers bound what waits: one batch for each database.
-_UNBOUNDED = 1 << 40
 #: Jobs that are taken in at once: then other calls have their turn.
 _TAKEN_IN = 500
 
@@ -44,14 +42,14 @@ class JobDatabase:
         self.opened = asyncio.Lock()
         self.loaded = False
         self.waited_for = False
-        self._pool = pool
-        self._pages = pages
+        self._pool = PoolOfPlace(pool, path)
+        self._pages = PoolOfPlace(pages, path)
         self._history = JobHistory(path, has_tail=has_tail)
-        self._writer = HistoryWriter(self._history, writers)
+        self._writer = HistoryWriter(self._history, PoolOfPlace(writers, path))
         self._row_errors = RowErrors(path)
         self._news = SharedLook(self._take_news)
         self._looked_at = 0.0
-        self._warnings = SharedLook(lambda: pool.run(self._history.warnings))
+        self._warnings = SharedLook(lambda: self._pool.run(self._history.warnings))
         self._ahead: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
@@ -169,7 +167,9 @@ class JobDatabases:
         self._pool = pool
         self._alone = alone
         self._has_tail = has_tail
-        self._writers = BlockingPool(_WRITERS, max_queued=_UNBOUNDED, name="job-history")
+        self._writers = BlockingPool(
+            _WRITERS, max_queued=UNBOUNDED, name="job-history", slow_seconds=SLOW_STORE_SECONDS
+        )
         self._pages = BlockingPool(_PAGES, name="failed-rows", gives_way=True)
         self._databases: dict[str, JobDatabase] = {}
 

@@ -14,7 +14,9 @@ import structlog
 from core.domain.job import Job, JobError, JobState, same_attempt
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError
+from core.locations import store_of
 from core.observability import tracing
+from core.rpc.blocking import STORE
 from executor.history.cost_estimates import CostEstimates
 from executor.job_manager.job_spans import traced
 from executor.job_manager.shared import Shared
@@ -156,6 +158,7 @@ class Supervisor:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
+        STORE.set(store_of(run.status.job.request.database))  # not of the call in which it began, as in a takeover
         if run.status.span is not None:
             tracing.enter(run.status.span)  # never left: the task ends with the job
         over = asyncio.Event()

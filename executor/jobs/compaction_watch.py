@@ -14,7 +14,8 @@ import structlog
 
 from core.domain.plan import BackfillSpec
 from core.errors import LemanError
-from core.locations import table_uri
+from core.locations import store_of, table_uri
+from core.rpc.blocking import STORE, in_job_thread
 from executor.jobs.ports import CheckpointMaintenance, Planner
 
 _log = structlog.get_logger(__name__)
@@ -69,7 +70,8 @@ class CompactionWatch:
 
     async def _look_at(self, column: Column) -> None:
         database, table, name = column
-        version = await asyncio.to_thread(self._tables.latest_version, table_uri(database, table))
+        STORE.set(store_of(database))
+        version = await in_job_thread(self._tables.latest_version, table_uri(database, table))
         if self._seen.get(column) == version:
             return
         plan = await self._planner.create_plan(BackfillSpec(database, table, name))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from core.domain.job import Job
 from core.errors import ATTEMPT_FENCED, Aborted, LemanError
 from core.lance_io.incarnations import is_another
 from core.locations import table_uri
+from core.rpc.blocking import in_job_thread
 from executor.jobs.job_status import JobStatus
 from executor.jobs.ports import JobStore
 
@@ -39,7 +38,7 @@ async def is_replaced(job: Job) -> bool:
         return False
     uri = table_uri(job.request.database, job.request.table)
     try:
-        return await asyncio.to_thread(is_another, uri, job.incarnation)
+        return await in_job_thread(is_another, uri, job.incarnation)
     except LemanError:
         return False
 

@@ -20,6 +20,7 @@ from core.domain.ranges import RowRange
 from core.domain.work import FragmentWork, UnitOutcome, WorkContext, WorkUnit
 from core.errors import LemanError
 from core.lance_io.scan import FragmentReader
+from core.rpc.blocking import in_job_thread
 from core.task_columns import PlannedTasks
 from executor.jobs.job_metrics import JobMetrics
 from executor.scheduling.local_runner import LoopSink
@@ -117,7 +118,7 @@ class SharedReads:
             raise
         finally:
             await asyncio.gather(*workers, return_exceptions=True)
-            await asyncio.to_thread(pool.shutdown)
+            await in_job_thread(pool.shutdown)
 
     async def _worker(self, number: int, pool: ThreadPoolExecutor, until: float) -> None:
         begun = False

@@ -5,11 +5,11 @@ So the job can say what a fast search misses.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 
 from core.errors import LemanError
 from core.lance_io import indices
+from core.rpc.blocking import in_job_thread
 from executor.jobs.async_helpers import patiently
 from executor.jobs.job_environment import JobEnvironment
 from executor.jobs.job_status import JobStatus
@@ -31,7 +31,7 @@ async def see_to(
         found = await patiently(services.commits.optimize_indices, uri, columns)
     else:
         try:
-            _, found = await asyncio.to_thread(indices.coverage, uri, columns)
+            _, found = await in_job_thread(indices.coverage, uri, columns)
         except LemanError as error:  # what was asked for is done
             status.note("index", f"the indexes of the table cannot be looked at: {error.message}")
             return

@@ -15,6 +15,7 @@ from core.domain.refresh import ChangeKind, RefreshMode, RefreshPlan, RefreshSpe
 from core.domain.udf import FunctionVersion
 from core.domain.view import FailedNote
 from core.errors import Aborted, FailedPrecondition, LemanError, NotFound
+from core.rpc.blocking import in_job_thread
 from core.views import metadata as view_metadata
 from executor.jobs import stale_indices
 from executor.jobs.async_helpers import all_ended, patiently
@@ -153,7 +154,7 @@ class RefreshRun:
         try:
             plan = await self._plan_of(spec)
         except LemanError as error:
-            other_source = error.reason != TABLE_REPLACED and await asyncio.to_thread(same_source.is_replaced, job)
+            other_source = error.reason != TABLE_REPLACED and await in_job_thread(same_source.is_replaced, job)
             if not (other_source or (spec.latest and error.reason == "VERSION_NOT_FOUND")):
                 raise
         else:
@@ -398,7 +399,7 @@ class RefreshRun:
         """Return why a step failed that a new plan may help; None: it may not."""
         if await self._work.scratch_is_lost():  # another refresh was faster and dropped what both used
             return f"the scratch table is gone: {error}"
-        if await asyncio.to_thread(same_source.is_replaced, self.status.job):
+        if await in_job_thread(same_source.is_replaced, self.status.job):
             return f"the source is another table now: {error}"
         return None
 

@@ -27,6 +27,7 @@ from core.lance_io.views import source_records
 from core.lance_io.views.scratch_table import ScratchTable
 from core.lance_io.views.source import SourceRows
 from core.locations import table_uri
+from core.rpc.blocking import in_job_thread
 from core.views.metadata import is_view
 from executor.jobs.async_helpers import so_many_at_once
 from executor.jobs.job_environment import JobEnvironment
@@ -215,12 +216,12 @@ class RefreshWork:
 
     async def scratch_is_lost(self) -> bool:
         """Tell whether another refresh dropped the scratch table that this one worked with."""
-        return self._scratch_in_use is not None and not await asyncio.to_thread(self._scratch_in_use.is_there)
+        return self._scratch_in_use is not None and not await in_job_thread(self._scratch_in_use.is_there)
 
     async def drop_scratch(self) -> None:
         """Drop the scratch table, whose values are in the view by now."""
         if self._scratch_in_use is not None:
-            await asyncio.to_thread(view_scratch.drop, self._scratch_in_use.uri)
+            await in_job_thread(view_scratch.drop, self._scratch_in_use.uri)
         self._scratch_in_use = None
 
     async def drop_leftovers(self, plan: RefreshPlan) -> None:
@@ -231,7 +232,7 @@ class RefreshWork:
         spec = self.spec
         try:
             await self.drop_scratch()
-            await asyncio.to_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.status.job.job_id)
+            await in_job_thread(_drop_leftovers, spec.database, spec.view, plan.uri, self.status.job.job_id)
         except Unavailable as error:  # what the view has stands
             self.status.note("leftovers", f"scratch tables stay for now: {error.message}")
 
@@ -243,11 +244,11 @@ class RefreshWork:
         job = self.status.job
         uri = table_uri(self.spec.database, self.spec.view)
         with contextlib.suppress(LemanError):  # the database's next view of that name does it then
-            if await asyncio.to_thread(_is_dropped, uri):
-                await asyncio.to_thread(_drop_leftovers, self.spec.database, self.spec.view, uri, job.job_id)
+            if await in_job_thread(_is_dropped, uri):
+                await in_job_thread(_drop_leftovers, self.spec.database, self.spec.view, uri, job.job_id)
             elif (own := self._scratch_tables()) and await is_replaced(job):
                 for scratch in own:
-                    await asyncio.to_thread(view_scratch.drop, scratch)
+                    await in_job_thread(view_scratch.drop, scratch)
 
     def _scratch_tables(self) -> set[str]:
         """Return where the refresh had scratch tables, over all executors that worked on it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 import structlog
 
 from core.errors import Aborted, Unavailable
+from core.rpc.blocking import in_job_thread
 from core.storage_errors import STORE_UNAVAILABLE
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +28,7 @@ async def in_thread(
         LemanError: whatever else the work raises, such as FailedPrecondition where the storage refuses.
     """
     try:
-        return await asyncio.to_thread(work, *args, **kwargs)
+        return await in_job_thread(work, *args, **kwargs)
     except Unavailable as error:
         if error.reason != STORE_UNAVAILABLE:
             raise

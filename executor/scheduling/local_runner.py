@@ -8,6 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from core.domain.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
+from core.rpc.blocking import in_job_thread
 from executor.scheduling.cancelled import Cancelled
 from executor.scheduling.dispatcher import UnitSource
 from executor.worker.worker_loop import WorkerState
@@ -42,7 +43,7 @@ class LocalRunner:
                 stop.set()
                 await asyncio.gather(*workers, return_exceptions=True)
         finally:
-            await asyncio.to_thread(pool.shutdown)
+            await in_job_thread(pool.shutdown)
             self._running.pop(job_id, None)
             ended.set()
         if job_id in self._cancelled:

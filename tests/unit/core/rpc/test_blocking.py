@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
@@ -11,7 +12,8 @@ import structlog
 from core.config import Server
 from core.errors import ResourceExhausted, Unavailable
 from core.rpc import blocking, status
-from core.rpc.blocking import STORE, BlockingPool
+from core.rpc.blocking import STORE, BlockingPool, PoolOfPlace, in_job_thread
+from core.rpc.concurrency_limit import CallPlaces
 from leman.v1 import jobs_pb2
 from tests.unit.core.rpc_helpers import FakeService, client, running
 
@@ -260,6 +262,60 @@ def test_a_call_that_its_store_keeps_leaves_its_turn_also_while_its_caller_waits
             assert (pool._at_work, pool._pending, pool._without_turn) == (0, 0, 0)
 
     asyncio.run(scenario())
+
+
+def test_jobs_over_a_dead_store_leave_threads_to_the_others():
+    async def scenario():
+        gate, begun, loop = threading.Event(), asyncio.Semaphore(0), asyncio.get_running_loop()
+
+        def hold() -> None:
+            loop.call_soon_threadsafe(begun.release)
+            assert gate.wait(60)
+
+        async def job(store, work):
+            STORE.set(store)
+            return await in_job_thread(work)
+
+        waiting = [asyncio.ensure_future(job(DEAD, hold)) for _ in range(40)]
+        for _ in range(4):
+            await begun.acquire()
+        for other in ("", "s3://lake", "gs://living", ""):
+            assert await asyncio.wait_for(asyncio.ensure_future(job(other, STORE.get)), 20) == other
+        assert await asyncio.to_thread(str, "free") == "free"
+        gate.set()
+        await asyncio.gather(*waiting)
+
+    asyncio.run(scenario())
+
+
+def test_a_call_about_a_place_is_one_of_its_store_whoever_makes_it():
+    async def scenario():
+        STORE.set("s3://of-the-caller")
+        with BlockingPool(1) as pool:
+            assert await PoolOfPlace(pool, "gs://bucket/lake/deep").run(STORE.get) == "gs://bucket"
+            assert await PoolOfPlace(pool, "/lake").run(STORE.get) == ""
+        assert STORE.get() == "s3://of-the-caller"
+
+    asyncio.run(scenario())
+
+
+def test_reads_over_a_dead_store_leave_places_to_other_stores():
+    places = CallPlaces(3, "TOO_MANY_READS", "reads")
+    with contextlib.ExitStack() as held:
+        STORE.set(DEAD)
+        for _ in range(3):
+            held.enter_context(places.one())
+        with pytest.raises(ResourceExhausted, match="3 reads are at work"):
+            held.enter_context(places.one())
+        for other in ("", "s3://lake"):
+            STORE.set(other)
+            held.enter_context(places.one())
+        with pytest.raises(ResourceExhausted):
+            held.enter_context(places.one())
+    STORE.set("")
+    with contextlib.ExitStack() as held:
+        for _ in range(3):
+            held.enter_context(places.one())
 
 
 class OverStores(FakeService):
