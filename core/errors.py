@@ -27,6 +27,8 @@ ATTEMPT_FENCED = "ATTEMPT_FENCED"
 PEER_UNAVAILABLE = "PEER_UNAVAILABLE"
 #: Fact of such an error: it never did since it started, so the address may be wrong.
 NEVER_REACHED = "never_reached"
+#: Reason of Unimplemented: what answers has no such call.
+CALL_NOT_OFFERED = "CALL_NOT_OFFERED"
 #: Reason of Internal where a bug came to light that nobody expected.
 INTERNAL_BUG = "INTERNAL_BUG"
 

@@ -1,4 +1,4 @@
-"""The budgets of calls: how many of each method may be at work at once. What comes beyond is refused at once."""
+"""What is refused before it is looked at: more calls of a method than may be at work, unknown calls, large metadata."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc
 import structlog
 
 from core.config import Server
-from core.errors import LemanError, ResourceExhausted, Unavailable
+from core.errors import CALL_NOT_OFFERED, LemanError, ResourceExhausted, Unavailable, Unimplemented
 from core.observability import measures
 from core.observability.call_measures import measure_call, method_attributes
 from core.observability.instruments import Attributes
@@ -30,6 +30,11 @@ _OVERLOADED_CALLS = 32
 _LOOK_SECONDS = 1.0
 _SLOW_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
+#: Bytes of the metadata of a call. gRPC lets four times as much in, so that it is for us to refuse it.
+MAX_METADATA_BYTES = 16 << 10
+#: gRPC counts so many more bytes for each entry.
+_ENTRY_BYTES = 32
+_LONGEST_METHOD = 200
 
 log = structlog.get_logger(__name__)
 
@@ -154,11 +159,17 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
     ) -> Handler | None:
         """Return the handler of a call: the method's own, or one that refuses."""
         method = handler_call_details.method
+        metadata = handler_call_details.invocation_metadata or ()
+        size = sum(len(key) + len(value) + _ENTRY_BYTES for key, value in metadata)
+        if size > MAX_METADATA_BYTES:
+            return _refusing_all(_large_metadata(size))
         known = self._methods.get(method)
         if known is None:
             handler = await continuation(handler_call_details)
-            if handler is None or method.startswith(_NEVER_REFUSED):
+            if method.startswith(_NEVER_REFUSED):
                 return handler
+            if handler is None:
+                return _refusing_all(_not_offered(method))
             known = self._methods[method] = self._kept_within(method, handler)
         budget, kept, refusing = known
         return refusing if budget.full else kept
@@ -219,6 +230,34 @@ def _written(budget: CallBudget, behavior: Callable[[Any, Context], Any], stalle
             budget.end(begun)
 
     return call
+
+
+def _refusing_all(error: LemanError) -> Handler:
+    """Return a handler that ends each call with an error, without a look at what is sent."""
+    refusal = Refusal.of(error)
+
+    async def refuse(_requests: Any, context: Context) -> None:
+        await refusal.end(context)
+
+    return grpc.stream_unary_rpc_method_handler(refuse)
+
+
+def _large_metadata(size: int) -> LemanError:
+    return ResourceExhausted(
+        "MESSAGE_TOO_LARGE",
+        f"the metadata of the call has {size} bytes, and may have {MAX_METADATA_BYTES}: send less in its headers",
+        retry_after_seconds=0,
+        largest=MAX_METADATA_BYTES,
+    )
+
+
+def _not_offered(method: str) -> LemanError:
+    return Unimplemented(
+        CALL_NOT_OFFERED,
+        f"{method[:_LONGEST_METHOD]} is no call of this service: it is another service's, or client and service are of "
+        "different releases",
+        method=method[:_LONGEST_METHOD],
+    )
 
 
 def _refusing(budget: CallBudget) -> Any:

@@ -17,7 +17,7 @@ import structlog
 from grpc_health.v1 import health_pb2
 
 from core.config import Settings
-from core.errors import NEVER_REACHED, PEER_UNAVAILABLE, FailedPrecondition, LemanError, Unavailable
+from core.errors import CALL_NOT_OFFERED, NEVER_REACHED, PEER_UNAVAILABLE, FailedPrecondition, LemanError, Unavailable
 from core.rpc import status
 
 #: A peer that was not reached since this service started may have another address: calls wait for it no longer.
@@ -162,7 +162,8 @@ class PeerLink:
     def _refusal(self, error: grpc.aio.AioRpcError) -> LemanError | None:
         """Return the error of a call that the peer did not take from this service; None: it failed otherwise."""
         code, said = error.code(), status.error_from_rpc(error)
-        if code is grpc.StatusCode.UNIMPLEMENTED and not says_why(error):
+        unknown = said.reason == CALL_NOT_OFFERED or not says_why(error)
+        if code is grpc.StatusCode.UNIMPLEMENTED and unknown:
             why = (
                 f"what answers at {self.address} ({self.setting}) does not have the calls of the {self.name}: it is "
                 f"another service, or one of another release; set {self.setting} to the {self.name}'s address"

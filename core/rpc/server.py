@@ -33,7 +33,7 @@ from core.process_secrets import guard
 from core.rpc.activity import Activity
 from core.rpc.auth.authentication import Authenticator
 from core.rpc.bind_failures import bracketed
-from core.rpc.call_budgets import BudgetInterceptor
+from core.rpc.call_budgets import MAX_METADATA_BYTES, BudgetInterceptor
 from core.rpc.caller_limits import CallerLimits
 from core.rpc.exposure import bind, check_bind
 from core.rpc.forwarding import Forwarding
@@ -338,6 +338,8 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         ("grpc.max_send_message_length", largest),
         ("grpc.max_receive_message_length", TRANSPORT_FACTOR * largest),
+        ("grpc.max_metadata_size", 4 * MAX_METADATA_BYTES),
+        ("grpc.absolute_max_metadata_size", 4 * MAX_METADATA_BYTES),
         ("grpc.so_reuseport", int(settings.server.reuse_port)),
         # gRPC cancels calls that it holds when they are a thousand, or for half a minute, without a word: it is for us
         # to refuse them.

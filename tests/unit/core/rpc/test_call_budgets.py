@@ -13,6 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from core.config import Server
 from core.rpc.call_budgets import CallBudget
+from core.rpc.status import error_from_rpc
 from leman.v1 import jobs_pb2
 from tests.unit.core.rpc_helpers import FakeService, client, running
 
@@ -115,6 +116,55 @@ def test_streams_that_come_all_at_once_are_opened_or_refused_and_none_is_dropped
             streams = [stub.WatchJob(watch()) for _ in range(2500)]
             seen = Counter(await asyncio.gather(*map(outcome, streams)))
             assert seen == {"OK": 5, "RESOURCE_EXHAUSTED TOO_MANY_CALLS": 2495}
+
+    asyncio.run(scenario())
+
+
+def test_a_burst_of_calls_is_answered_or_refused_and_none_is_dropped():
+    async def outcome(call) -> str:
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            return f"{error.code().name} {reason_of(error)}"
+        return "OK"
+
+    async def scenario():
+        async with running(Server(max_calls=100)) as (up, _), client(up) as stub:
+            seen = Counter(await asyncio.gather(*(outcome(stub.GetJob(get())) for _ in range(3000))))
+            assert set(seen) <= {"OK", "RESOURCE_EXHAUSTED TOO_MANY_CALLS"}
+            assert seen["OK"]
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["unary_unary", "unary_stream"])
+def test_an_unknown_call_is_refused_with_a_reason(kind):
+    async def scenario():
+        async with running() as (up, _), grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel:
+            for method in ("/leman.v1.JobService/Nothing", "/other.v1.Service/Call", f"/a.B/{'m' * 1_000}"):
+                call = getattr(channel, kind)(method)(b"\xff", metadata=ID)
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await (call.read() if kind == "unary_stream" else call)
+                assert caught.value.code() == grpc.StatusCode.UNIMPLEMENTED
+                error = error_from_rpc(caught.value)
+                assert error.reason == "CALL_NOT_OFFERED"
+                assert f"{method[:200]} is no call of this service" in error.message
+                assert dict(caught.value.trailing_metadata())["x-request-id"] == "r7"
+
+    asyncio.run(scenario())
+
+
+def test_large_metadata_is_refused_with_a_reason():
+    async def scenario():
+        async with running() as (up, service), client(up) as stub:
+            assert (await stub.GetJob(get(), metadata=(("x-note", "v" * 15_000),))).job.job_id == "j1"
+            for size in (17_000, 40_000):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await stub.GetJob(get(), metadata=(("x-note", "v" * size),))
+                error = error_from_rpc(caught.value)
+                assert (caught.value.code(), error.reason) == (EXHAUSTED, "MESSAGE_TOO_LARGE")
+                assert "metadata" in error.message
+            assert len(service.seen) == 1
 
     asyncio.run(scenario())
 

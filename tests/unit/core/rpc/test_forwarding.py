@@ -259,6 +259,7 @@ def test_a_service_without_the_peer_says_who_serves_it():
             async with grpc.aio.insecure_channel(f"127.0.0.1:{before.port}") as channel:
                 unknown = await failing(channel.unary_unary("/leman.v1.JobService/Nothing")(b""))
                 assert unknown.code() == grpc.StatusCode.UNIMPLEMENTED
+                assert error_info(unknown).reason == "CALL_NOT_OFFERED"
 
     asyncio.run(scenario())
 
