@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from core.lance_io.panics import panics_as_errors
-from core.sql import case_expressions, time_literals
+from core.sql import case_expressions, nesting, time_literals
 from core.sql.arrow_names import rust_name
 from core.sql.case_expressions import Case
 from core.sql.common_types import common_type, sort_of
@@ -32,11 +32,15 @@ class Dialect:
     def lance(self, sql: str) -> str:
         """Return a checked filter or expression as Lance reads it; mostly the same text.
 
+        What a table or view has stored is bounded here, so that nothing ends the process that others wrote.
+
         Raises:
             InvalidArgument: INVALID_FILTER.
             Exception: what Lance raises for a part that it cannot plan (`ERRORS`).
         """
         if sql not in self._known:
+            if problem := nesting.stored_problem(sql):
+                raise invalid(problem)
             self._known[sql] = self._translated(sql)
         return self._known[sql]
 

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,8 @@ var (
 	errAway = errors.New("not connected")
 	// errReplaced ends a call that is better made by way of the endpoint.
 	errReplaced = errors.New("the service itself is not connected")
+	// onceByGRPC has gRPC make a call once: this package knows when another attempt is worth it.
+	onceByGRPC = grpc.MaxRetryRPCBufferSize(0)
 )
 
 // Invoke makes a unary call; the generated stubs call it. It is sent again while the services are away, as long as the
@@ -45,6 +48,12 @@ func (c *Client) Invoke(ctx context.Context, method string, request, reply any, 
 	defer cancel()
 	request = withRequestID(ctx, facts, request)
 	waiting := newPatience(c.patience)
+	if facts.repeatable {
+		options = append(slices.Clip(options), onceByGRPC)
+		if facts.requestID == nil {
+			waiting.forReading()
+		}
+	}
 	for {
 		failed := c.invokeOnce(ctx, method, request, reply, options)
 		if failed == nil {
@@ -83,7 +92,7 @@ func (c *Client) again(ctx context.Context, failed *Error, waiting *patience) bo
 		waiting.renewed = true
 		return c.tokens.renew(ctx, failed.token)
 	}
-	if c.closed.Load() || errors.Is(failed.cause, errAway) || !passing(ctx, failed) {
+	if c.closed.Load() || errors.Is(failed.cause, errAway) || !passing(ctx, failed) || !waiting.mayLose(failed) {
 		return false
 	}
 	c.logger.DebugContext(ctx, "leman: sending a call again", "method", failed.Method, "error", failed.Message)

@@ -83,7 +83,7 @@ func TestAMutationIsSentAgainUnderItsRequestID(t *testing.T) {
 		"JobService/CreateJob": unary(func(_ context.Context, request *lemanv1.CreateJobRequest) (*lemanv1.CreateJobResponse, error) {
 			ids = append(ids, request.GetRequestId())
 			if len(ids) < 3 { // done, and its reply lost
-				return nil, status.Error(codes.Unavailable, "Socket closed")
+				return nil, status.Error(codes.Unavailable, "away")
 			}
 			return &lemanv1.CreateJobResponse{Job: job(lemanv1.Job_STATE_RUNNING)}, nil
 		}),
@@ -105,6 +105,37 @@ func TestAMutationIsSentAgainUnderItsRequestID(t *testing.T) {
 	check(t, ids[4] == "mine", "the id was %s", ids[4])
 	_, err = table.Backfill(WithRequestID(t.Context(), ""), "words")
 	check(t, status.Code(err) == codes.InvalidArgument && len(ids) == 5, "%v", err)
+}
+
+func TestASecondLossOfTheConnectionEndsACall(t *testing.T) {
+	var services *fake
+	died := func(stream grpc.ServerStream) error {
+		services.die()
+		return stream.Context().Err()
+	}
+	services = serve(t, map[string]handler{
+		"JobService/GetJob":     died,
+		"JobService/CreateJob":  died,
+		"JobService/WatchJob":   died,
+		"TableService/ReadRows": died,
+	})
+	db := services.connected().Database("lake")
+
+	for name, call := range map[string]func() error{
+		"JobService/GetJob":    func() error { _, err := db.Job("j1").Get(t.Context()); return err },
+		"JobService/CreateJob": func() error { _, err := db.Table("docs").Backfill(t.Context(), "words"); return err },
+		"JobService/WatchJob": func() error {
+			for _, err := range db.Job("j1").Watch(t.Context()) {
+				return err
+			}
+			return nil
+		},
+		"TableService/ReadRows": func() error { _, err := db.Table("docs").Read(t.Context()); return err },
+	} {
+		err := call()
+		check(t, status.Code(err) == codes.Unavailable, "%s: %v", name, err)
+		check(t, services.count(name) == mostLosses, "%s: %d calls", name, services.count(name))
+	}
 }
 
 func TestACallOutlastsARestart(t *testing.T) {

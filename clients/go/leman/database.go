@@ -179,7 +179,7 @@ func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*le
 		token := resumeToken
 		open := func(ctx context.Context) (messages[lemanv1.VerifyDatabaseResponse], error) {
 			return d.client.commits().VerifyDatabase(ctx,
-				&lemanv1.VerifyDatabaseRequest{Database: d.name, ResumeToken: token})
+				&lemanv1.VerifyDatabaseRequest{Database: d.name, ResumeToken: token}, onceByGRPC)
 		}
 		seen := func(message *lemanv1.VerifyDatabaseResponse) (last bool) {
 			token = message.GetResumeToken()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -145,6 +146,28 @@ func wasCut(failed *Error) bool {
 	broken := failed.Code == codes.Internal || failed.Code == codes.Unknown
 	return broken && failed.Reason == "" && strings.Contains(failed.Message, "RST_STREAM")
 }
+
+// lostConnection tells whether a connection was lost while a call ran on it; a call that found none was not made.
+func (e *Error) lostConnection() bool {
+	if e.Code != codes.Unavailable {
+		return false
+	}
+	said := strings.ToLower(e.Message)
+	return !slices.ContainsFunc(notConnected, contains(said)) && slices.ContainsFunc(connectionLost, contains(said))
+}
+
+func contains(said string) func(string) bool {
+	return func(sign string) bool { return strings.Contains(said, sign) }
+}
+
+// What gRPC, services and proxies say of connections that end during a call, and of those that were never made.
+var (
+	connectionLost = []string{
+		"error reading from server", "transport is closing", "socket closed", "connection reset", "broken pipe", "recvmsg",
+		"rst_stream", "connection termination",
+	}
+	notConnected = []string{"failed to connect", "error while dialing", "server preface"}
+)
 
 // invalid is an error of the caller's that the client finds by itself.
 func invalid(field, format string, values ...any) *Error {

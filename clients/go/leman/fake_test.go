@@ -60,8 +60,20 @@ func serve(t *testing.T, handlers map[string]handler, options ...func(*fake)) *f
 		option(f)
 	}
 	f.start()
-	t.Cleanup(func() { f.server.Stop() })
+	t.Cleanup(func() {
+		f.lock.Lock()
+		defer f.lock.Unlock()
+		f.server.Stop()
+	})
 	return f
+}
+
+// die ends the services in the middle of their calls, and starts them again.
+func (f *fake) die() {
+	f.lock.Lock()
+	defer f.lock.Unlock()
+	f.server.Stop()
+	f.start()
 }
 
 func (f *fake) start() {

@@ -14,6 +14,10 @@ import (
 const (
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
+	// policyAttempts is what the published policy has for a call that changes nothing, whatever patience is left.
+	policyAttempts = 5
+	// mostLosses is how many connections a call may lose while it runs: it may be what ends the services.
+	mostLosses = 2
 )
 
 // patience is how long a call waits for services that are away: pauses that grow from 50 ms to a second. It is new
@@ -23,14 +27,31 @@ type patience struct {
 	pause   time.Duration
 	begun   time.Time // when the first attempt failed; zero: none has since the last reset
 	renewed bool      // the token was renewed since the last reset
+	lost    int       // connections that were lost since the last reset
+	failed  int       // attempts that failed since the last reset
+	always  int       // attempts that are made even where no time is left
 }
 
 func newPatience(limit time.Duration) *patience {
 	return &patience{limit: limit, pause: firstPause}
 }
 
+// forReading is the patience of a call that changes nothing, or nothing more when it is made twice.
+func (p *patience) forReading() *patience {
+	p.always = policyAttempts
+	return p
+}
+
 func (p *patience) reset() {
-	p.pause, p.begun, p.renewed = firstPause, time.Time{}, false
+	p.pause, p.begun, p.renewed, p.lost, p.failed = firstPause, time.Time{}, false, 0, 0
+}
+
+// mayLose returns false where a call has lost its connection once more than it may.
+func (p *patience) mayLose(failed *Error) bool {
+	if failed.lostConnection() {
+		p.lost++
+	}
+	return p.lost < mostLosses
 }
 
 // wait returns true after a pause, when another attempt is worth it; false at once when it is not: patience or the
@@ -42,7 +63,9 @@ func (p *patience) wait(ctx context.Context, atLeast time.Duration) bool {
 	}
 	pause := max(atLeast, time.Duration(float64(p.pause)*(0.5+rand.Float64()/2)))
 	end := now.Add(pause)
-	if deadline, has := ctx.Deadline(); (has && end.After(deadline)) || end.After(p.begun.Add(p.limit)) {
+	p.failed++
+	over := end.After(p.begun.Add(p.limit)) && p.failed >= p.always
+	if deadline, has := ctx.Deadline(); over || (has && end.After(deadline)) {
 		return false
 	}
 	p.pause = min(2*p.pause, longestPause)

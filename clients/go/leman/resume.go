@@ -31,7 +31,7 @@ func resumed[M any](
 			yield(nil, err)
 			return
 		}
-		waiting := newPatience(client.patience)
+		waiting := newPatience(client.patience).forReading()
 		for {
 			done, failed := follow(ctx, open, silence, func(message *M) (more bool) {
 				waiting.reset()

@@ -66,7 +66,7 @@ func (r relation) Read(ctx context.Context, options ...ReadOption) (*Rows, error
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	rows := &Rows{ctx: ctx, cancel: cancel, client: client, request: request, waiting: newPatience(client.patience)}
+	rows := &Rows{ctx: ctx, cancel: cancel, client: client, request: request, waiting: newPatience(client.patience).forReading()}
 	rows.references.Store(1)
 	if !rows.open() {
 		rows.Release()
@@ -177,7 +177,7 @@ func (r *Rows) open() bool {
 			return false // all was read that was asked for
 		}
 		ctx, cancel := context.WithCancel(r.ctx)
-		stream, err := r.client.tables().ReadRows(ctx, r.request)
+		stream, err := r.client.tables().ReadRows(ctx, r.request, onceByGRPC)
 		if err == nil {
 			r.incoming = &incoming{stream: stream, cancel: cancel}
 			if r.reader, err = ipc.NewReader(r.incoming); err == nil {

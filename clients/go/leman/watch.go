@@ -95,7 +95,7 @@ func (j *Job) updates(ctx context.Context, after int64) iter.Seq2[*JobUpdate, er
 		sequence, lastEvent := after, int64(0)
 		open := func(ctx context.Context) (messages[lemanv1.WatchJobResponse], error) {
 			return j.calls().WatchJob(ctx,
-				&lemanv1.WatchJobRequest{Database: j.db().name, JobId: j.id, AfterSequence: sequence})
+				&lemanv1.WatchJobRequest{Database: j.db().name, JobId: j.id, AfterSequence: sequence}, onceByGRPC)
 		}
 		seen := func(message *lemanv1.WatchJobResponse) (last bool) {
 			sequence = max(sequence, message.GetSequence())

@@ -173,13 +173,15 @@ class Services:
     ) -> None:
         """After a failed call: returns when another try is worth it, raises the Leman error when not.
 
-        A ValueError is what gRPC raises on a channel that is closed. `repeatable`: whether the call may also be made
+        A ValueError is what gRPC raises on a channel that is closed. A connection that was lost twice while the call
+        ran is not tried again: the call may end the service. `repeatable`: whether the call may also be made
         again where the service has too much to do, and says when; `stands_in_line`: as long as patience lasts.
         """
         if not isinstance(error, grpc.RpcError):
             raise (_closed_error() if self._closed else error) from None
         code, delay = _status.code_of(error), _status.retry_after(error)
         hopeless = self._closed or _status.is_of_function_server(error)
+        hopeless |= _status.lost_connection(error) and not patience.may_lose_connection()
         if code is grpc.StatusCode.RESOURCE_EXHAUSTED and stands_in_line:
             if not hopeless and delay > 0 and patience.pause(delay):
                 return

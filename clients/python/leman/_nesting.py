@@ -11,10 +11,13 @@ There are two copies of this module, `core.sql.nesting` and `leman._nesting`: th
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass, field
 
 #: Operators and calls on the way from the whole expression to its innermost value.
 MAX_DEPTH = 100
+#: The same of SQL that is stored already: earlier releases bounded nothing, and up to here nothing crashes.
+MAX_STORED_DEPTH = 400
 #: Operators, each times its depth, and times three for each call around it that Lance plans several times.
 MAX_WORK = 20_000
 MAX_BYTES = 1 << 18
@@ -90,7 +93,16 @@ class _Reading:
 
 
 def problem(sql: str) -> str:
-    """Return what is wrong with how SQL is nested; empty where nothing is. Never recurses."""
+    """Return what is wrong with how SQL of a caller's is nested; empty where nothing is. Never recurses."""
+    return _problem(sql, MAX_DEPTH, MAX_WORK)
+
+
+def stored_problem(sql: str) -> str:
+    """Return why SQL that is stored would end the process; empty where it would not. Never recurses."""
+    return _problem(sql, MAX_STORED_DEPTH, sys.maxsize)
+
+
+def _problem(sql: str, most_deep: int, most_work: int) -> str:
     if len(sql) > MAX_BYTES:
         return f"it has {len(sql)} characters, at most {MAX_BYTES} can be read"
     reading = _Reading()
@@ -99,15 +111,15 @@ def problem(sql: str) -> str:
         text = match.group().lower()
         _read(reading, text, before, is_word=match.lastgroup == "word", is_symbol=match.lastgroup == "symbol")
         before = text if match.lastgroup == "word" else match.group()[:1]
-        if any(frame.operators > MAX_DEPTH for frame in reading.frames[-1:]) or len(reading.frames) > MAX_DEPTH:
-            return _too_deep()
+        if reading.frames[-1].operators > most_deep or len(reading.frames) > most_deep:
+            return _too_deep(most_deep)
     while len(reading.frames) > 1:
         reading.close(reading.frames[-1].kind)
     whole = reading.frames[0]
     whole.end_term()
-    if whole.depth > MAX_DEPTH:
-        return _too_deep()
-    if whole.work > MAX_WORK:
+    if whole.depth > most_deep:
+        return _too_deep(most_deep)
+    if whole.work > most_work:
         return (
             "it is nested too deeply to be planned in reasonable time: use fewer operators in one value, and fewer "
             "calls of coalesce and the like inside of each other"
@@ -158,5 +170,5 @@ def _read_word(reading: _Reading, frame: _Frame, word: str) -> None:
         reading.close("case")
 
 
-def _too_deep() -> str:
-    return f"it is nested too deeply: more than {MAX_DEPTH} operators and calls are inside of each other"
+def _too_deep(most: int) -> str:
+    return f"it is nested too deeply: more than {most} operators and calls are inside of each other"

@@ -10,7 +10,7 @@ from leman.errors import InvalidArgument
 _FIRST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _BUSY_TRIES = 5  # as in the published retry policy
-_CUTS = 2
+_LOSSES = 2  # of connections; as in the clients of the other languages
 
 
 def check_timeout(timeout: float | None) -> None:
@@ -27,7 +27,7 @@ class Patience:
         self._next = _FIRST_PAUSE
         self._renewals = 1
         self._turns = _BUSY_TRIES - 1
-        self._cuts = _CUTS
+        self._losses = _LOSSES
 
     def may_renew(self) -> bool:
         """Whether its token may be renewed for this call: the first time that this is asked."""
@@ -39,11 +39,13 @@ class Patience:
         self._turns -= 1
         return self._turns >= 0
 
-    def may_be_cut(self) -> bool:
-        """Whether the call may be made again after its connection was lost while it ran. A call that loses it twice
-        probably ends the service itself."""
-        self._cuts -= 1
-        return self._cuts > 0
+    def may_lose_connection(self) -> bool:
+        """Return whether the call may be made again after its connection was lost while it ran.
+
+        A call that loses it twice probably ends the service itself.
+        """
+        self._losses -= 1
+        return self._losses > 0
 
     def pause(self, at_least: float = 0.0) -> bool:
         """Wait; False, without waiting, when the time is used up."""

@@ -14,8 +14,6 @@ from leman.v1 import annotations_pb2
 Metadata = tuple[tuple[str, str], ...]
 
 
-#: What gRPC says of a connection that ends during a call.
-_CUT = ("socket closed", "connection reset", "broken pipe", "stream removed", "recvmsg")
 _LEVEL = descriptor_pb2.MethodOptions.IdempotencyLevel
 
 
@@ -29,14 +27,6 @@ def is_read(path: str) -> bool:
     """Whether a method changes nothing."""
     options = _options(path)
     return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS") or bool(options.Extensions[annotations_pb2.access].reads)
-
-
-def _is_cut(error: Exception) -> bool:
-    """Whether a connection was lost while a call ran on it; a call that found no connection was not made."""
-    if not isinstance(error, grpc.RpcError) or error.code() is not grpc.StatusCode.UNAVAILABLE:
-        return False
-    details = (error.details() or "").lower()
-    return "failed to connect" not in details and any(sign in details for sign in _CUT)
 
 
 def _level(path: str) -> int:
@@ -62,10 +52,6 @@ class Connections(Protocol):
 
     def patient(self) -> Patience:
         """Give a new measure of how long one call may wait for its service."""
-        ...
-
-    def explain(self, service: str, error: Any) -> Exception:
-        """Give the Leman error of a call that failed."""
         ...
 
     def wait_or_raise(self, service: str, error: Exception, patience: Patience, *, repeatable: bool = False) -> None:
@@ -101,8 +87,6 @@ class PatientChannel:
                     return send(request, timeout=timeout or self._timeout, metadata=self._connections.metadata())
                 except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
                     failure = error
-                if _is_cut(failure) and not patience.may_be_cut():
-                    raise self._connections.explain(self._service, failure) from None
                 self._connections.wait_or_raise(self._service, failure, patience, repeatable=repeatable)
 
         return call

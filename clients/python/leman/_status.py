@@ -19,6 +19,12 @@ _TLS_FAILURES = {
     "CERTIFICATE_VERIFY_FAILED": "its certificate is not signed by those in tls_ca, or not for this host: check both",
 }
 
+#: What gRPC or a proxy says of a connection that ends during a call.
+_LOST = (
+    *("socket closed", "connection reset", "broken pipe", "stream removed", "recvmsg", "rst_stream"),
+    "connection termination",  # in Envoy's words
+)
+
 
 def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.LemanError:
     """The Leman error for a failed call of `service` at `address`. Raise it `from None`: the rest is noise.
@@ -31,8 +37,11 @@ def from_rpc(error: grpc.RpcError, *, service: str, address: str) -> errors.Lema
     code = code_of(error)
     details = (error.details() or "").strip()[:MAX_MESSAGE]
     where = f"the {service.replace('_', ' ')} at {address}"
+    away = f"cannot reach {where}" + (f": {why}" if (why := tls_failure(error)) else "")
+    if lost_connection(error):
+        away = f"{where} went away while it worked on the call: look at its log before you send the call again"
     messages = {
-        "UNAVAILABLE": f"cannot reach {where}" + (f": {why}" if (why := tls_failure(error)) else ""),
+        "UNAVAILABLE": away,
         "DEADLINE_EXCEEDED": f"no answer from {where} in time",
         "UNIMPLEMENTED": f"{where} does not know this call; client and services are of different releases",
         "UNAUTHENTICATED": f"{where} refused the token" + (f": {details}" if details else ""),
@@ -72,6 +81,14 @@ def _was_cut(error: grpc.RpcError) -> bool:
         ended = code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN) and "RST_STREAM" in details
     status = status_of(error) if ended else None
     return ended and not (status is not None and _details(status)[0].reason)
+
+
+def lost_connection(error: Exception) -> bool:
+    """Return whether a connection was lost while a call ran on it. A call that found no connection was not made."""
+    if not isinstance(error, grpc.RpcError) or code_of(error) is not grpc.StatusCode.UNAVAILABLE:
+        return False
+    details = (error.details() or "").lower()
+    return "failed to connect" not in details and any(sign in details for sign in _LOST)
 
 
 def retry_after(error: grpc.RpcError) -> float:

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leman import _local_views, _plain_filters, _wire
+from leman import _local_views, _wire, local
 from leman._backfill import OnStaleInput
 from leman._channel import Services
 from leman._future import JobFuture, check_ended, follow
@@ -69,22 +69,26 @@ class View(Relation):
         include_checkpointed: bool = False,
     ) -> pa.Table:
         """The rows with values as an Arrow table, without internal columns; parameters and errors: as `to_batches`."""
-        if include_checkpointed or not self._services.direct or not _plain_filters.is_plain(where or "true"):
-            return super().to_arrow(
-                *(columns, where),
+        if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:
+            raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
+        if self._services.direct and not include_checkpointed:
+            rows = local.read_table(
+                *(self.uri, columns, where),
                 limit=limit,
                 offset=offset,
                 version=version,
-                include_checkpointed=include_checkpointed,
+                shown=IS_SET,
+                hidden=INTERNAL_COLUMNS,
             )
-        dataset = self.to_lance(version)
-        shown = [name for name in dataset.schema.names if name not in INTERNAL_COLUMNS]
-        if internal := [name for name in columns or [] if name in INTERNAL_COLUMNS]:
-            raise InvalidArgument(f"column {internal[0]!r} is internal to the view")
-        condition = f"{IS_SET} AND ({where})" if where else IS_SET
-        wanted = shown if columns is None else columns
-        rows = dataset.to_table(columns=wanted, filter=condition, limit=limit, offset=offset or None)
-        return rows.replace_schema_metadata()  # that of a view, which these rows are not
+            if rows is not None:
+                return rows.replace_schema_metadata()  # that of a view, which these rows are not
+        return super().to_arrow(
+            *(columns, where),
+            limit=limit,
+            offset=offset,
+            version=version,
+            include_checkpointed=include_checkpointed,
+        )
 
     @boundary
     def refresh(  # noqa: PLR0913 each says another thing of the job

@@ -9,7 +9,7 @@ import importlib.util
 import re
 import sys
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from leman import _json_texts, _nesting, _plain_filters
@@ -96,19 +96,25 @@ def read_table(
     limit: int | None = None,
     offset: int = 0,
     version: int | str | None = None,
+    shown: str = "",
+    hidden: Collection[str] = (),
 ) -> pa.Table | None:
     """Rows as an Arrow table; None: the services have to read them, as Lance would take something for something else.
 
-    `version`: a number, a tag, None: the latest. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
+    `version`: a number, a tag, None: the latest. `shown`: a condition of Leman's own for all rows. `hidden`: columns
+    that are left out where none are named. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
     MissingDependency."""
     if where and (problem := _nesting.problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
     table = open_table(uri, version)
     if not _plain_filters.is_plain(where or "true") or _reads_otherwise(table.schema, columns or (), where or ""):
         return None
+    if columns is None and hidden:
+        columns = [name for name in table.schema.names if name not in hidden]
+    condition = f"{shown} AND ({where})" if shown and where else shown or where
     with _told(uri):
         try:
-            return table.to_table(columns=columns, filter=where, limit=limit, offset=offset or None)
+            return table.to_table(columns=columns, filter=condition, limit=limit, offset=offset or None)
         except ValueError as error:
             if "could not convert to literal" in str(error):  # such as text for a time, which the services translate
                 return None
@@ -305,7 +311,7 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
     for name in rows.schema.names:
         if name not in table.names:
             raise ColumnNotFound(
-                f"Column '{name}' not found in table schema: it has {', '.join(table.names)}",
+                f"Column {name[:300]!r} not found in table schema: it has {', '.join(table.names)}",
                 facts={"column": name},
             )
         have, want = rows.schema.field(name).type, _taken(rows.schema.field(name), table.field(name)).type

@@ -148,6 +148,18 @@ function wasCut(code: Code, message: string): boolean {
   return ["INTERNAL", "UNKNOWN"].includes(code) && /RST_STREAM|ECONNRESET|GOAWAY/.test(message);
 }
 
+/**
+ * Tell whether a connection was lost while a call ran on it, in the words of gRPC, of the services or of a proxy. A call
+ * that found no connection was not made.
+ */
+export function lostConnection({ code, message }: LemanError): boolean {
+  return (
+    code === "UNAVAILABLE" &&
+    /connection dropped|socket closed|econnreset|epipe|connection reset|recvmsg|rst_stream|connection termination/i.test(message) &&
+    !/no connection established|failed to connect/i.test(message)
+  );
+}
+
 /** Read a google.rpc.Status. */
 export function fromStatus(status: Status): LemanErrorInit {
   const init: LemanErrorInit = { code: codeName(status.code), message: status.message };

@@ -1,8 +1,11 @@
-import { LemanError } from "./errors.js";
+import { LemanError, lostConnection } from "./errors.js";
 import type { RetryPolicy } from "./policy.js";
 import type { Scope } from "./scope.js";
 import { withinScope, type Tokens } from "./tokens.js";
 import { ending } from "./wire.js";
+
+/** How many connections a call may lose while it runs: it may be what ends the services. */
+const MOST_LOSSES = 2;
 
 /** Decides whether a call that failed is made again, and waits until then. */
 export class Retrying {
@@ -14,6 +17,7 @@ export class Retrying {
   #backoff: number;
   #since: number | undefined;
   #renewed = false;
+  #losses = 0;
 
   /** `patience`: milliseconds that services may be away; `away`: told when an endpoint cannot be reached. */
   constructor(policy: RetryPolicy | undefined, tokens: Tokens, patience: number, away: () => void) {
@@ -30,6 +34,7 @@ export class Retrying {
     this.#backoff = this.#policy?.initialBackoff ?? 0;
     this.#since = undefined;
     this.#renewed = false;
+    this.#losses = 0;
   }
 
   /** Return true when another attempt is worth it, after a pause where one is needed. */
@@ -42,6 +47,10 @@ export class Retrying {
       return withinScope(this.#tokens.renew(token), scope, failed.method);
     }
     if (this.#policy === undefined) {
+      return false;
+    }
+    this.#losses += lostConnection(failed) ? 1 : 0;
+    if (this.#losses >= MOST_LOSSES) {
       return false;
     }
     if (isAway(failed)) {

@@ -52,6 +52,18 @@ describe("calls", () => {
     assert.equal(calls, 6);
   });
 
+  it("end at the second loss of their connection, as they may be what ends the services", async () => {
+    let calls = 0;
+    const ListTables = (): object => {
+      calls += 1;
+      throw refusal("UNAVAILABLE", {}, "Connection dropped");
+    };
+    await withServices({ unary: { ListTables } }, async (client) => {
+      await assert.rejects(collect(client.database("lake").tables()), { code: "UNAVAILABLE" });
+    });
+    assert.equal(calls, 2);
+  });
+
   it("wait for the delay that the services ask for", async () => {
     const at: number[] = [];
     const ListTables = (): object => {

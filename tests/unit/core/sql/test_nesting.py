@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 import leman._nesting
+from core.lance_io.dialect import Dialect
 from core.sql import expressions, filters, nesting
 
 
@@ -80,6 +81,15 @@ def test_what_callers_generate_passes_and_is_planned_quickly(table, text):
     begin = time.monotonic()
     table.to_table(filter=text)
     assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("text", ["x" + "::bigint" * 390, "t" + " || 'a'" * 390], ids=["casts", "texts"])
+def test_what_is_stored_is_bounded_where_lance_would_end_the_process(table, text):
+    dialect = Dialect(table)
+    assert nesting.problem(text)
+    table.scanner(columns={"v": dialect.lance(text), "row": "_rowid"}).to_table()
+    with pytest.raises(filters.InvalidArgument, match="nested too deeply"):
+        dialect.lance("x" + "+1" * 600)
 
 
 def test_both_copies_are_equal():

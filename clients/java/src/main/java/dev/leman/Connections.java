@@ -271,6 +271,9 @@ final class Connections extends Channel {
    * endpoint.
    */
   Duration pause(LemanException failure, Patience waiting) {
+    if (!waiting.mayLose(failure)) {
+      return null;
+    }
     Duration pause = waiting.pause(failure.retryDelay().orElse(Duration.ZERO));
     if (pause != null && failure.code() == Status.Code.UNAVAILABLE) {
       endpoints.leave();

@@ -18,6 +18,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.concurrent.CompletionException;
 import java.util.concurrent.ExecutionException;
+import java.util.regex.Pattern;
 import javax.net.ssl.SSLException;
 
 /**
@@ -33,6 +34,15 @@ public class LemanException extends RuntimeException {
 
   /** Reason of a token that would go to another machine without TLS; nothing was sent. */
   public static final String PLAINTEXT_TOKEN = "PLAINTEXT_TOKEN";
+
+  private static final Pattern LOST =
+      Pattern.compile(
+          "network closed|socket closed|connection reset|broken pipe|recvmsg|rst_stream"
+              + "|connection termination",
+          Pattern.CASE_INSENSITIVE);
+  private static final Pattern NOT_CONNECTED =
+      Pattern.compile(
+          "failed to connect|channel pipeline|protocol negotiation", Pattern.CASE_INSENSITIVE);
 
   private final Status.Code code;
   private final String reason;
@@ -130,6 +140,21 @@ public class LemanException extends RuntimeException {
         && (code == Status.Code.INTERNAL
             || code == Status.Code.UNKNOWN
             || code == Status.Code.UNIMPLEMENTED);
+  }
+
+  /**
+   * Whether a connection was lost while a call ran on it, in the words of gRPC, of the services or
+   * of a proxy. A call that found no connection was not made.
+   */
+  boolean lostConnection() {
+    if (code != Status.Code.UNAVAILABLE) {
+      return false;
+    }
+    StringBuilder said = new StringBuilder();
+    for (Throwable at = this; at != null; at = at.getCause()) {
+      said.append(at.getMessage()).append('\n');
+    }
+    return LOST.matcher(said).find() && !NOT_CONNECTED.matcher(said).find();
   }
 
   /** The status of a call that this client lets end so. */

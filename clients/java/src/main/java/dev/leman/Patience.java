@@ -10,11 +10,13 @@ import java.util.concurrent.ThreadLocalRandom;
 final class Patience {
   private static final Duration FIRST = Duration.ofMillis(50);
   private static final Duration LONGEST = Duration.ofSeconds(1);
+  private static final int MOST_LOSSES = 2;
 
   private final Duration all;
   private long end;
   private Duration next;
   private boolean renewed;
+  private int losses;
 
   Patience(Duration all) {
     this.all = all;
@@ -26,6 +28,7 @@ final class Patience {
     end = System.nanoTime() + all.toNanos();
     next = FIRST;
     renewed = false;
+    losses = 0;
   }
 
   /** How much of it is left. */
@@ -38,6 +41,15 @@ final class Patience {
     boolean may = !renewed;
     renewed = true;
     return may;
+  }
+
+  /**
+   * Whether a call that failed so may be made again: one that loses its connection twice while it
+   * runs may be what ends the services.
+   */
+  boolean mayLose(LemanException failure) {
+    losses += failure.lostConnection() ? 1 : 0;
+    return losses < MOST_LOSSES;
   }
 
   /**

@@ -2,6 +2,7 @@ package dev.leman;
 
 import static dev.leman.Served.refusal;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -82,6 +83,32 @@ class CallsTest {
       assertEquals(7, served.database().table("docs").describe().getVersion());
     }
     assertEquals(2, catalog.calls);
+  }
+
+  @Test
+  void theSecondLossOfAConnectionEndsACall() throws IOException {
+    var lost =
+        Status.UNAVAILABLE
+            .withDescription("Network closed for unknown reason")
+            .asRuntimeException();
+    catalog.failures.addAll(List.of(lost, lost, lost));
+    try (Served served = Served.of(catalog)) {
+      var failure =
+          assertThrows(LemanException.class, () -> served.database().table("docs").describe());
+      assertEquals(Status.Code.UNAVAILABLE, failure.code());
+    }
+    assertEquals(2, catalog.calls);
+  }
+
+  @Test
+  void aConnectionThatWasNeverMadeWasNotLost() {
+    var io = Status.UNAVAILABLE.withDescription("io exception");
+    var reset = new IOException("Connection reset by peer");
+    assertTrue(LemanException.from(io.withCause(reset).asRuntimeException()).lostConnection());
+    var pipeline = Status.UNAVAILABLE.withDescription("io exception\nChannel Pipeline: [x#0]");
+    assertFalse(
+        LemanException.from(pipeline.withCause(reset).asRuntimeException()).lostConnection());
+    assertFalse(LemanException.from(AWAY).lostConnection());
   }
 
   @Test
