@@ -32,6 +32,7 @@ from core.lance_io.panics import panics_as_errors
 from core.lance_io.table_errors import lost_file
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.files import remove_staged
+from core.shown_text import repeated
 from core.storage_errors import in_use, refusal, unusable
 from core.temp_folders import OwnFolder
 from core.udf import blobs
@@ -130,17 +131,25 @@ class StagedMerge:
         for name in self._rules.on:
             if name not in schema.names:
                 raise InvalidArgument(
-                    "BAD_COLUMN", f"The rows do not have the key '{name}': send it with them", field="header.on"
+                    "BAD_COLUMN",
+                    f"The rows do not have the key '{repeated(name)}': send it with them. A key is a whole column, and "
+                    "no field of a struct",
+                    field="header.on",
                 )
             if '"' in name or "`" in name:
                 raise InvalidArgument(
                     "BAD_COLUMN",
-                    f"Rows cannot be matched by '{name}': Lance takes no quote in a key's name. Rename the column",
+                    f"Rows cannot be matched by '{repeated(name)}': Lance takes no quote in a key's name. Rename the "
+                    "column",
                     field="header.on",
                 )
-            if pa.types.is_nested(schema.field(name).type) or blobs.is_blob(schema.field(name)):
+            kind = schema.field(name).type  # of JSON Lance matches none, and would insert it again and again
+            if pa.types.is_nested(kind) or blobs.is_blob(schema.field(name)) or isinstance(kind, pa.JsonType):
                 raise InvalidArgument(
-                    "BAD_COLUMN", f"Rows cannot be matched by '{name}', which is no plain value", field="header.on"
+                    "BAD_COLUMN",
+                    f"Rows cannot be matched by '{repeated(name)}', which is no plain value but {repeated(str(kind))}: "
+                    "name a column of numbers, text, bytes or times",
+                    field="header.on",
                 )
 
 
