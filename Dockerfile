@@ -1,14 +1,18 @@
 # Two images, of which docker-compose.yml builds both:
 #   --target services   planner and commit coordinator: no Spark, no Java
 #   (the last stage)    executor and Spark's workers, and everything else: the command says which process runs
-# PYTHON_IMAGE names the base of both. Pin it by digest (python:3.11-slim-bookworm@sha256:...) where builds have to repeat.
+# PYTHON_IMAGE names the base of both. A tag can be moved: docs/operations.md says how to pin its digest.
 
 # Debian 12, because later releases no longer carry Java 17.
 ARG PYTHON_IMAGE=python:3.11-slim-bookworm
 
 FROM ${PYTHON_IMAGE} AS build
+RUN apt-get update \
+  && apt-get install -y --no-install-recommends binutils \
+  && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 UV_LINK_MODE=copy UV_COMPILE_BYTECODE=1 \
+    SITE_PACKAGES=/opt/leman/lib/python3.11/site-packages
 COPY requirements/ requirements/
 RUN pip install --no-cache-dir --require-hashes -r requirements/bootstrap.txt \
   && python -m venv --without-pip /opt/leman \
@@ -16,14 +20,15 @@ RUN pip install --no-cache-dir --require-hashes -r requirements/bootstrap.txt \
        --build-constraints requirements/build.txt requirements/services.txt
 COPY . .
 RUN uv pip install --no-cache --python /opt/leman/bin/python --no-deps --no-build-isolation \
-      . ./clients/python \
-  && rm -rf /opt/leman/lib/python3.11/site-packages/pyarrow/include \
-            /opt/leman/lib/python3.11/site-packages/pyarrow/src \
-            /opt/leman/lib/python3.11/site-packages/pyarrow/tests
+      . ./clients/python
+
+FROM build AS build-services
+RUN scripts/slim "$SITE_PACKAGES" --services
 
 FROM build AS build-executor
 RUN uv pip install --no-cache --python /opt/leman/bin/python --require-hashes \
-      --build-constraints requirements/build.txt -r requirements/image.txt
+      --build-constraints requirements/build.txt -r requirements/image.txt \
+  && scripts/slim "$SITE_PACKAGES"
 
 FROM ${PYTHON_IMAGE} AS run
 RUN useradd --create-home --uid 10001 leman \
@@ -38,7 +43,7 @@ EXPOSE 7443 7480
 CMD ["leman", "--help"]
 
 FROM run AS services
-COPY --from=build /opt/leman /opt/leman
+COPY --from=build-services /opt/leman /opt/leman
 
 FROM run AS executor
 USER root

