@@ -72,7 +72,10 @@ class ScratchTable:
                 found = NotFound("TABLE_NOT_FOUND", f"The scratch table {uri} is gone: {error}")
             raise found from None
         with using_storage(uri):
-            self.rows = [int(f.metadata.physical_rows) for f in self._dataset.get_fragments()]
+            held = [fragment.metadata for fragment in self._dataset.get_fragments()]
+        self.rows = [int(fragment.physical_rows) for fragment in held]
+        #: What tells it from another one that has its place later: files have names of their own.
+        self._created_as = [file.path for fragment in held for file in fragment.files if _ROW_ID_FIELD in file.fields]
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
@@ -100,12 +103,6 @@ class ScratchTable:
             return True
         except LemanError:
             return False
-
-    @property
-    def _created_as(self) -> tuple[object, ...]:
-        """Return what tells two scratch tables apart: files have names of their own."""
-        rows = [fragment.files_of([_ROW_ID_FIELD]) for fragment in read_fragments(self._dataset)]
-        return rows, self.rows
 
     @property
     def digest(self) -> str:

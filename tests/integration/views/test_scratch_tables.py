@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from core.domain.view import SOURCE_ROW_ID
+from core.errors import Aborted
 from core.lance_io.views import scratch_table as view_scratch
 
 PARTS = [np.array([7, 8, 9]), np.array([], np.int64), np.array([1])]
@@ -84,3 +85,20 @@ def test_a_scratch_can_be_dropped_twice(uri):
     view_scratch.drop(uri)
     view_scratch.drop(uri)
     assert view_scratch.find(uri, "digest") is None
+
+
+def test_a_scratch_that_another_refresh_put_in_its_place_is_not_read(uri):
+    """Not even one with as many rows and versions."""
+    mine = view_scratch.create(uri, "digest", PARTS, COLUMNS)
+    assert mine.is_there()
+    view_scratch.create(uri, "other", [ids + 1 for ids in PARTS], COLUMNS)
+    assert not mine.is_there()
+    with pytest.raises(Aborted) as caught:
+        mine.again()
+    assert caught.value.reason == "SCRATCH_TABLE_TAKEN"
+
+
+def test_values_that_nobody_has_computed_are_not_read_as_null(uri):
+    with pytest.raises(Aborted) as caught:
+        view_scratch.create(uri, "digest", PARTS, COLUMNS).values(["d"], 0, 1)
+    assert caught.value.reason == "SCRATCH_TABLE_TAKEN"
