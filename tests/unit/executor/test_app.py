@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from core.config import Settings
+from core.observability.measures import FUNCTIONS_AVAILABLE
+from core.rpc import healthcheck
 from core.rpc.server import start_server
 from executor.app import Executor
+from executor.spark import worker_problems
 from executor.spark.address import CallbackAddress
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 
 DEADLINE = 30.0
+NO_PYTHON = 'java.io.IOException: Cannot run program "/opt/leman/bin/python": error=2, No such file or directory'
 
 
 class IdleSpark:
@@ -44,9 +47,14 @@ def test_it_answers_and_stops(tmp_path, monkeypatch):
             assert list(listed.jobs) == []
             with pytest.raises(grpc.aio.AioRpcError, match="There is no job job-1"):
                 await jobs.GetJob(jobs_pb2.GetJobRequest(database=str(tmp_path), job_id="job-1"))
-        assert service.abilities() == {"leman.functions": None}
-        spark.trouble = SimpleNamespace()
-        assert service.abilities() == {"leman.functions": spark.trouble}
+            assert service.abilities() == {"leman.functions": None}
+            assert FUNCTIONS_AVAILABLE.values() == [(1.0, {})]
+            spark.trouble = worker_problems.unusable_python(NO_PYTHON, "10.0.0.7", "/opt/leman/bin/python")
+            assert service.abilities() == {"leman.functions": spark.trouble}
+            assert FUNCTIONS_AVAILABLE.values() == [(0.0, {})]
+            listed = await jobs.ListJobs(jobs_pb2.ListJobsRequest(database=str(tmp_path)))
+            assert list(listed.jobs) == []
+            assert await asyncio.to_thread(healthcheck.check, f"127.0.0.1:{up.port}") == "", "calls are answered"
         await up.stop()
         assert spark.stopped
 
