@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 
 import pyarrow as pa
 import pyarrow.types as pt
@@ -13,7 +13,7 @@ from core.domain.table import TableField
 from core.errors import FailedPrecondition, InvalidArgument
 from core.sql.arrow_names import rust_name
 from core.udf import binding, blobs
-from core.udf.exact_casts import exact_cast
+from core.udf.exact_casts import advice, convertible, exact_cast
 from core.udf.nested_types import check_json
 from core.udf.validation import column_not_found
 
@@ -26,8 +26,8 @@ class Fitting:
 
     A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
     large_string, a list of int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of
-    the column's floats, and refused where they are too large for these. Text, numbers and truth values are never made
-    of one another, nor decimals of floats, times with a zone of those without one, or dates of times.
+    the column's floats, and refused where they are too large for these. `exact_casts.castable` says which sorts of
+    values are never made of one another.
     """
 
     def __init__(
@@ -136,43 +136,36 @@ def taken(column: pa.Field) -> pa.Field:
 
 
 def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool, clock: bool) -> None:
-    if have.equals(want) or pt.is_null(have):
-        return
-    # Arrow loses elements of views when it makes lists of them
-    mixed = _has_list_views(have) or _is_mixed(have, want, _unlike if clock else _unlike_in_time)
-    if not mixed:
-        try:
-            exact_cast(pa.array([], _coded(have, want)), want)
-        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
-            mixed = True
-    if mixed:
+    if not convertible(have, want) and not (clock and pt.is_temporal(have) and pt.is_temporal(want)):
         source = "the expression gives" if computed else "the rows have"
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {name}: {source} {have}, the column is {want}"
-            f"{_advice(have, want, computed=computed)}",
+            f"{_sql_advice(have, want) if computed else advice(have, want)}",
             column=name,
             given=have,
             column_type=want,
         )
 
 
-def _advice(have: pa.DataType, want: pa.DataType, *, computed: bool) -> str:
-    """Return what would be taken, where that is known."""
-    if _is_rounded(have, want) and not computed:
-        return ". Floats would be rounded: make decimals of them before you send them"
-    if _is_rounded(have, want):
+def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
+    """Return which SQL would be taken, where that is known."""
+    if pt.is_floating(have) and pt.is_decimal(want):
         kind = f"decimal({want.precision}, {want.scale})"
         return (
             f". In SQL a number with a fraction is a double: write it in quotes, like cast('1.5' as {kind}), or send "
             f"it in `values`. cast(… as {kind}) rounds other doubles"
         )
-    if computed and pt.is_timestamp(want) and (pt.is_timestamp(have) or pt.is_date(have)):
+    if pt.is_timestamp(want) and (pt.is_timestamp(have) or pt.is_date(have)):
         gives = "takes it for the time there" if want.tz else "gives the time in UTC"
         return f". Say what is meant: arrow_cast(…, '{rust_name(want)}') {gives}"
-    if computed and pt.is_timestamp(have) and pt.is_date(want):
+    if pt.is_timestamp(have) and pt.is_date(want):
         return ". Say that the time of day is cut off: cast(… as date)"
-    return ""
+    if pt.is_nested(have) or pt.is_nested(want) or pt.is_dictionary(want) or isinstance(want, pa.BaseExtensionType):
+        return ""
+    if pt.is_boolean(want) or pt.is_null(want) or pt.is_fixed_size_binary(want):
+        return ""
+    return f". Convert it: arrow_cast(…, '{rust_name(want)}')"
 
 
 def check_size(field: pa.Field, values: pa.Array) -> None:
@@ -198,11 +191,10 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
         return values
     check_size(field, values)
     try:
-        if _coded(values.type, field.type) != values.type:  # each value of the dictionary is converted once
+        if pt.is_dictionary(values.type) and not pt.is_dictionary(field.type):
             check_size(field, values.dictionary)
-            return exact_cast(values.dictionary, field.type).take(values.indices)
         return exact_cast(values, field.type)
-    except (pa.ArrowException, OverflowError) as error:
+    except (pa.ArrowException, OverflowError, ValueError) as error:
         raise FailedPrecondition(
             "TYPE_MISMATCH",
             f"Type mismatch for column {field.name}: a value does not fit {field.type}: {error}",
@@ -210,48 +202,3 @@ def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
             given=values.type,
             column_type=field.type,
         ) from None
-
-
-def _has_list_views(kind: pa.DataType) -> bool:
-    if pt.is_list_view(kind) or pt.is_large_list_view(kind):
-        return True
-    return pt.is_nested(kind) and any(_has_list_views(kind.field(at).type) for at in range(kind.num_fields))
-
-
-def _coded(have: pa.DataType, want: pa.DataType) -> pa.DataType:
-    """Return the type of what is converted: of a dictionary, where the column has none, its values."""
-    return have.value_type if pt.is_dictionary(have) and not pt.is_dictionary(want) else have
-
-
-def _is_mixed(have: pa.DataType, want: pa.DataType, unlike: Callable[[pa.DataType, pa.DataType], bool]) -> bool:
-    """Tell whether values would be made of others that are unlike them, also in lists and structs."""
-    have, want = (kind.value_type if pt.is_dictionary(kind) else kind for kind in (have, want))
-    if pt.is_null(have):
-        return False
-    if pt.is_struct(have) and pt.is_struct(want):
-        named = {field.name: field.type for field in have}
-        return any(field.name in named and _is_mixed(named[field.name], field.type, unlike) for field in want)
-    if pt.is_nested(have) and pt.is_nested(want) and have.num_fields == want.num_fields:
-        return any(_is_mixed(have.field(at).type, want.field(at).type, unlike) for at in range(have.num_fields))
-    return unlike(have, want)
-
-
-def _unlike(have: pa.DataType, want: pa.DataType) -> bool:
-    """Tell whether text, numbers or truth values would be made of one another, or decimals of floats."""
-    return _is_rounded(have, want) or any(is_kind(have) != is_kind(want) for is_kind in (_is_text, pt.is_boolean))
-
-
-def _is_rounded(have: pa.DataType, want: pa.DataType) -> bool:
-    return bool(pt.is_floating(have) and pt.is_decimal(want))
-
-
-def _unlike_in_time(have: pa.DataType, want: pa.DataType) -> bool:
-    """Tell the same, and whether a time would lose its day, its time of day or its zone, or get a zone."""
-    if pt.is_timestamp(want):
-        zoned = want.tz is not None
-        return _unlike(have, want) or (pt.is_date(have) and zoned) or (pt.is_timestamp(have) and zoned != bool(have.tz))
-    return _unlike(have, want) or (pt.is_timestamp(have) and (pt.is_date(want) or pt.is_time(want)))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))

@@ -1,7 +1,8 @@
 """Converts Python values and Arrow arrays to a column's type. What does not fit is refused, never cut off in silence.
 
 pyarrow alone takes 1.5 for an integer as 1, a time without a zone as UTC, a time of day for a date, microseconds for
-seconds, a number for a time, a text for a list of letters or an empty struct, a number beyond float32 as infinity.
+seconds, a number for a time, bytes for a text and a text for bytes, a text for a list of letters or an empty struct, a
+number beyond float32 as infinity.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from core.udf.exact_casts import exact_cast, infinities
+from core.udf.exact_casts import LISTS, advice, castable, exact_cast, infinities, is_binary, is_text
 from core.udf.nested_types import check_json, holds, rebuilt, without_extensions
-from executor.worker.castable_types import LISTS, castable
 from executor.worker.user_errors import text as user_text
 
 #: What pyarrow raises for a value that it cannot convert.
@@ -38,9 +38,19 @@ LASTING = frozenset(
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     }
 )
-_HALF_SAFE = frozenset({type(None), float, np.float16, np.float32, np.float64})
+#: The Python types whose values pyarrow converts as they are; it rounds integers to the nearest half.
+_SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
+    (is_text, frozenset({type(None), str})),
+    (is_binary, frozenset({type(None), bytes})),
+    (pt.is_decimal, frozenset({type(None), int, decimal.Decimal})),
+    (pt.is_float16, frozenset({type(None), float, np.float16, np.float32, np.float64})),
+]
 _WHOLE = (int, np.integer)
+_TRUTH = "a truth value is no number: return int(...), or give data_type=pa.bool_()"
 _NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
+_BYTES = (bytes, bytearray, memoryview)
+_TRUTHS = (bool, np.bool_)
+_NO_FLOATS = frozenset({*_TRUTHS, decimal.Decimal})
 _TIMES = (dt.date, dt.time, dt.timedelta, np.datetime64, np.timedelta64)
 _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
@@ -111,12 +121,11 @@ def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
         kind: the type.
         error: what it raised.
     """
-    is_text = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind)
-    if is_text and not isinstance(value, str):
-        how = "decode() the bytes" if isinstance(value, bytes) else "return str(...)"
+    if is_text(kind) and not isinstance(value, str):
+        how = "decode() the bytes" if isinstance(value, _BYTES) else "return str(...)"
         return f"a text is expected: {how}, or give another data_type="
-    if pt.is_integer(kind) and isinstance(value, bool | np.bool_):
-        return "a truth value is no number: return int(...), or give data_type=pa.bool_()"
+    if is_binary(kind) and isinstance(value, str):
+        return "bytes are expected: encode() the text, or give another data_type="
     if pt.is_struct(kind) and not isinstance(value, Mapping | tuple):
         made = _as_dict(value)
         if made:
@@ -145,11 +154,9 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         check_json(array)
         return array
     if not castable(array.type, kind):
-        raise TypeError(f"values of type {array.type} are not converted to {kind}")
+        raise TypeError(f"values of type {array.type} are not converted to {kind}{advice(array.type, kind)}")
     made = exact_cast(array, kind)
     check_json(made)
-    if holds(kind, pt.is_float16) and holds(array.type, pt.is_integer) and not made.cast(array.type).equals(array):
-        raise ValueError(f"an integer is no number that {kind} holds: it would be rounded")
     return made
 
 
@@ -182,20 +189,25 @@ def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:
 
 def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
     """Tell whether pyarrow might change a value without an error; cheap for values of the plain Python type."""
-    if isinstance(kind, pa.BaseExtensionType):
-        return _may_lose(values, kind.storage_type)
-    if pt.is_dictionary(kind):
-        return _may_lose(values, kind.value_type)
-    if not pt.is_nested(kind) and not pt.is_temporal(kind):
-        return (pt.is_integer(kind) or pt.is_float16(kind)) and _may_lose_any(set(map(type, values)), kind)
-    present = [value for value in values if value is not None]
+    kind = _bare(kind)
+    if pt.is_nested(kind):
+        return _nested_may_lose([value for value in values if value is not None], kind)
+    if pt.is_temporal(kind):
+        return _times_may_lose([value for value in values if value is not None], kind)
+    return _may_lose_any(set(map(type, values)), kind)
+
+
+def _bare(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values themselves: without extensions, and not in a dictionary."""
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return _bare(kind.value_type) if pt.is_dictionary(kind) else kind
+
+
+def _nested_may_lose(present: list[Any], kind: pa.DataType) -> bool:
     if _is_list(kind):
         return _lists_may_lose(present, kind.value_type)
-    if pt.is_struct(kind):
-        return _structs_may_lose(present, kind)
-    if any(is_kind(kind) for is_kind in _TEMPORAL):
-        return _times_may_lose(present, kind)
-    return bool(pt.is_map(kind))
+    return _structs_may_lose(present, kind) if pt.is_struct(kind) else True
 
 
 def _in_order(value: Any, kind: pa.DataType) -> Any:
@@ -269,14 +281,15 @@ def _items_of(value: Any) -> Iterable[Any] | None:
 
 
 def _in_unit(value: Any, kind: pa.DataType) -> Any:
-    """Return a moment or duration of numpy in the unit of a type, which is the only one that pyarrow takes, and NaT as
-    None.
+    """Return a time as pyarrow takes it: numpy's in the unit of the type, a date as its midnight, and NaT as None.
 
     Raises:
         ValueError: The unit cannot hold it.
     """
     if type(value).__name__ == "NaTType":
         return None
+    if type(value) is dt.date and pt.is_timestamp(kind) and kind.tz is None:
+        return dt.datetime.combine(value, dt.time())
     moment, duration = isinstance(value, np.datetime64), isinstance(value, np.timedelta64)
     if not moment and not duration:
         return value
@@ -304,7 +317,10 @@ def _may_lose_any(found: abc.Set[type], kind: pa.DataType) -> bool:
     """Tell whether pyarrow might change a value of these types silently; `kind` is neither nested nor a time."""
     if pt.is_integer(kind):
         return not all(sort is type(None) or _is_whole(sort) for sort in found)
-    return bool(pt.is_float16(kind)) and not found <= _HALF_SAFE  # pyarrow rounds integers to the nearest half
+    for is_kind, safe in _SAFE:
+        if is_kind(kind):
+            return not found <= safe
+    return not pt.is_boolean(kind) and not found.isdisjoint(_NO_FLOATS)
 
 
 def _is_whole(sort: type) -> bool:
@@ -344,13 +360,10 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
         return found != {np.ndarray} or not all(a.ndim == 1 and a.dtype.kind in checked for a in lists)
     if not found <= {list, tuple}:
         return True
-    if (
-        (pt.is_floating(kind) and not pt.is_float16(kind))
-        or pt.is_string(kind)
-        or pt.is_large_string(kind)
-        or pt.is_boolean(kind)
-    ):
+    if pt.is_boolean(kind):
         return False
+    if pt.is_float32(kind) or pt.is_float64(kind):  # to look at each of many numbers takes as long as converting them
+        return any(value and type(value[0]) in _TRUTHS for value in lists)
     try:
         return _may_lose(itertools.chain.from_iterable(lists), kind)
     except TypeError:  # not a list at all: pyarrow says so
@@ -372,10 +385,25 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
     value = _plain(value)
     # int() also takes addresses and uuids, and cuts off fractions of floats and decimals
-    if isinstance(value, bool | np.bool_):
-        return "a truth value is no number: return int(...), or give data_type=pa.bool_()"
+    if isinstance(value, _TRUTHS):
+        return _TRUTH
     whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
     return "" if whole else f"{value!r} is not a whole number"
+
+
+def _text_fault(value: Any, _kind: pa.DataType) -> str:
+    return f"{_plain(value)!r} is bytes, not text: decode() it" if isinstance(_plain(value), _BYTES) else ""
+
+
+def _binary_fault(value: Any, _kind: pa.DataType) -> str:
+    return f"{_plain(value)!r} is text, not bytes: encode() it" if isinstance(_plain(value), str) else ""
+
+
+def _decimal_fault(value: Any, _kind: pa.DataType) -> str:
+    value = _plain(value)
+    if isinstance(value, float | np.floating):
+        return f"{value!r} is a float, which a decimal would round: return decimal.Decimal(...)"
+    return _TRUTH if isinstance(value, _TRUTHS) else ""
 
 
 def _plain(value: Any) -> Any:
@@ -384,6 +412,10 @@ def _plain(value: Any) -> Any:
 
 
 def _float_fault(value: Any, kind: pa.DataType) -> str:
+    if isinstance(_plain(value), _TRUTHS):
+        return _TRUTH
+    if isinstance(_plain(value), decimal.Decimal):
+        return f"{value} is a decimal, which a float would round: return float(...)"
     if not isinstance(value, float | int | np.floating | np.integer) or pt.is_float64(kind):
         return ""
     narrow = kind.to_pandas_dtype()
@@ -435,7 +467,7 @@ def _temporal_fault(value: Any, kind: pa.DataType) -> str:
     if pt.is_date(kind):
         timed = isinstance(value, dt.datetime) and (value.time() != dt.time() or value.tzinfo is not None)
         return f"{value} has a time of day, which {kind} does not hold" if timed else ""
-    if pt.is_timestamp(kind) and isinstance(value, dt.datetime | np.datetime64):
+    if pt.is_timestamp(kind) and isinstance(value, dt.date | np.datetime64):
         zone = getattr(value, "tzinfo", None)
         if kind.tz is None and zone is not None:
             return f"{value} has a time zone, {kind} has none: give the time without it, or a type with tz="
@@ -462,6 +494,9 @@ def _map_fault(value: Any, kind: pa.DataType) -> str:
 _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], str]]] = [
     (pt.is_integer, _integer_fault),
     (pt.is_floating, _float_fault),
+    (pt.is_decimal, _decimal_fault),
+    (is_text, _text_fault),
+    (is_binary, _binary_fault),
     *((is_kind, _temporal_fault) for is_kind in _TEMPORAL),
     *((is_list, _list_fault) for is_list in LISTS),
     (pt.is_struct, _struct_fault),

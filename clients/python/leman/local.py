@@ -9,10 +9,10 @@ import importlib.util
 import re
 import sys
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from leman import _json_texts, _nesting, _plain_filters
+from leman import _nesting, _plain_filters
 from leman._view_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
@@ -44,7 +44,7 @@ _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 _INPUT_REFUSED = "Invalid user input: "
 _MOST_VERSIONS = 1 << 64
 _with_pandas = True
-_MISMATCH = re.compile(r"Type mismatch for column .*: a value cannot be stored as JSON: .*")
+_MISMATCH = re.compile(r"Type mismatch for column .*: .*")
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _REFUSALS = {
     **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "STORAGE_FULL"),
@@ -176,36 +176,23 @@ def _with_checked_json(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.R
     return pa.RecordBatchReader.from_batches(rows.schema, map(_check_batch, rows))
 
 
+def _holds_json(kind: pa.DataType) -> bool:
+    from leman._nested_types import holds  # noqa: PLC0415 - imports pyarrow
+
+    return holds(kind, lambda inner: isinstance(inner, pa.JsonType))
+
+
 def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+    from leman._nested_types import check_json  # noqa: PLC0415 - imports pyarrow
+
     for field, values in zip(batch.schema, batch.columns, strict=True):
         try:
-            _check_json(values)
+            check_json(values)
         except ValueError as error:
             raise TypeMismatch(
                 f"Type mismatch for column {field.name}: a value cannot be stored as JSON: {error}"
             ) from None
     return batch
-
-
-def _holds_json(kind: pa.DataType) -> bool:
-    inner = (kind.field(at).type for at in range(kind.num_fields)) if pa.types.is_nested(kind) else ()
-    return isinstance(kind, pa.JsonType) or any(map(_holds_json, inner))
-
-
-def _check_json(values: pa.Array) -> None:
-    if not _holds_json(values.type):
-        return
-    if isinstance(values.type, pa.JsonType):
-        for text in values.storage.drop_null().to_pylist():
-            _json_texts.check(text)
-    elif pa.types.is_struct(values.type):
-        for child in values.flatten():
-            _check_json(child)
-    elif pa.types.is_map(values.type):
-        for child in (values.keys, values.items):
-            _check_json(child)
-    else:
-        _check_json((values.drop_null() if values.null_count else values).flatten())
 
 
 def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, options: dict[str, Any]) -> Any:
@@ -289,25 +276,147 @@ def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Tab
 
 
 def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
-    """Python values for a column of a type; where that is one of numbers or times, in their own.
+    """Return Python values for a column of a type. Raises an error of pyarrow or of Python for a value that the column
+    would change."""
+    from leman._exact_casts import infinities  # noqa: PLC0415 - imports pyarrow
 
-    pyarrow alone cuts fractions and times of a day off, and takes a time without a zone for one in UTC.
-    """
-    if kind is None or not isinstance(values, list | tuple):
-        return pa.array(values, kind)
-    if not pa.types.is_integer(kind) and not pa.types.is_temporal(kind):
-        return pa.array(values, kind)
-    for value in values:
-        zoned = getattr(value, "tzinfo", None) is not None
-        if pa.types.is_timestamp(kind) and isinstance(value, dt.datetime) and zoned is not bool(kind.tz):
-            raise TypeError(f"{value!r} has {'a' if zoned else 'no'} time zone, the column is {kind}")
-    try:
+    if kind is None:
         return pa.array(values)
+    values = values if hasattr(values, "__len__") else list(values)
+    own = _in_own_type(values, kind)
+    if own is not None:
+        return own
+    if not _is_plain_floats(kind) or any(_begins_with_truth(value) for value in values):
+        _check_inside(values, kind)
+    made = pa.array(values, kind)
+    if any(map(infinities, made.chunks if isinstance(made, pa.ChunkedArray) else [made])):
+        _check_inside(values, kind)  # a number that is too large for its type became infinite
+    return made
+
+
+def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
+    """Return numbers, times and truth values as an array of a type, made of one of their own type; None: the type is of
+    another sort, or Arrow has no type for the values.
+
+    pyarrow alone cuts fractions and times of a day off, takes a number for a time, and a time without a zone for one in
+    UTC.
+    """
+    from leman._exact_casts import advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
+
+    sorts = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal, pa.types.is_boolean)
+    if not any(is_sort(kind) for is_sort in sorts):
+        return None
+    if pa.types.is_temporal(kind) and not hasattr(values, "dtype"):
+        values = [_time(value, kind) for value in values]
+    found = set() if hasattr(values, "dtype") else set(map(type, values))
+    if bool in found and not pa.types.is_boolean(kind):
+        raise TypeError(f"a truth value is no number, the column is {kind}: give int(...) of it")
+    nanoseconds = any(hasattr(sort, "nanosecond") or hasattr(sort, "nanoseconds") for sort in found)
+    try:
+        made = pa.array(values, _in_nanoseconds(kind) if nanoseconds else None)
     except OverflowError:  # an integer beyond int64
-        return pa.array(values, kind)
+        if any(issubclass(sort, float) for sort in found):
+            raise
+        return None
+    chunks = made.chunks if isinstance(made, pa.ChunkedArray) else [made]
+    if not castable(made.type, kind):
+        raise TypeError(f"the values are {made.type}, the column is {kind}{advice(made.type, kind)}")
+    return pa.chunked_array([exact_cast(chunk, kind) for chunk in chunks], kind).combine_chunks()
+
+
+def _time(value: Any, kind: pa.DataType) -> Any:
+    """Return a time as pyarrow takes it: a date as its midnight for timestamps, a midnight as its date for dates.
+
+    Raises TypeError for a zone that the type has not, for none where it has one, and for a time of day that it has not.
+    """
+    if not isinstance(value, dt.date):
+        return value
+    if value != value:  # noqa: PLR0124 - NaT of pandas
+        return None
+    zoned = getattr(value, "tzinfo", None) is not None
+    if pa.types.is_timestamp(kind):
+        if zoned is not bool(kind.tz):
+            raise TypeError(f"{value!r} has {'a' if zoned else 'no'} time zone, the column is {kind}")
+        return value if isinstance(value, dt.datetime) else dt.datetime.combine(value, dt.time())
+    if pa.types.is_date(kind) and isinstance(value, dt.datetime):
+        if zoned or value.time() != dt.time() or bool(getattr(value, "nanosecond", None)):
+            raise TypeError(f"{value!r} has a time of day, the column is {kind}")
+        return value.date()
+    return value
+
+
+def _in_nanoseconds(kind: pa.DataType) -> pa.DataType | None:
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("ns", kind.tz)
+    return pa.duration("ns") if pa.types.is_duration(kind) else None
+
+
+def _is_plain_floats(kind: pa.DataType) -> bool:
+    """Whether it is a list of floats, of which pyarrow changes nothing but what is too large."""
+    inner = kind
+    while pa.types.is_list(inner) or pa.types.is_large_list(inner) or pa.types.is_fixed_size_list(inner):
+        inner = inner.value_type
+    return inner is not kind and (pa.types.is_float32(inner) or pa.types.is_float64(inner))
+
+
+def _begins_with_truth(value: Any) -> bool:
+    return isinstance(value, list | tuple) and len(value) > 0 and isinstance(value[0], bool)
+
+
+def _check_inside(values: Iterable[Any], kind: pa.DataType) -> None:
+    """Check that a type holds values as they are, at any depth of lists, maps and structs. Raises as `_from_python`."""
+    from leman._exact_casts import LISTS, is_binary, is_text  # noqa: PLC0415 - imports pyarrow
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    present = [value for value in values if value is not None]
+    if any(is_list(kind) for is_list in LISTS):
+        _check_inside([item for value in present for item in _items(value, "list")], kind.value_type)
+    elif pa.types.is_map(kind):
+        pairs = [pair for value in present for pair in _items(value, "map")]
+        _check_inside([key for key, _ in pairs], kind.key_type)
+        _check_inside([item for _, item in pairs], kind.item_type)
+    elif pa.types.is_struct(kind):
+        structs = [_fields(value, kind) for value in present]
+        for field in kind:
+            _check_inside([struct.get(field.name) for struct in structs], field.type)
+    elif is_text(kind) or is_binary(kind):
+        other, how = ((bytes, bytearray, memoryview), "decode() it") if is_text(kind) else (str, "encode() it")
+        for value in present:
+            if isinstance(value, other):
+                raise TypeError(f"{value!r} is of type {type(value).__name__}, the column is {kind}: {how}")
+    else:
+        _in_own_type(present, kind)
+
+
+def _items(value: Any, what: str) -> Iterable[Any]:
+    """The items of a list, or the pairs of a map, by their position."""
+    if what == "map" and isinstance(value, Mapping):
+        return value.items()
+    if isinstance(value, str | bytes | bytearray | Mapping | Set) or hasattr(value, "columns"):
+        raise TypeError(f"a {type(value).__name__} is no {what}")
+    return value.to_pylist() if isinstance(value, pa.Array | pa.ChunkedArray) else list(value)
+
+
+def _fields(value: Any, kind: pa.StructType) -> Mapping[str, Any]:
+    """The fields of a struct: a dict, a tuple of all of them in order, or pairs."""
+    names = [field.name for field in kind]
+    if isinstance(value, str | bytes):
+        raise TypeError(f"a {type(value).__name__} is no struct")
+    if isinstance(value, tuple):
+        value = dict(zip(names, value, strict=True))
+    found = value if isinstance(value, Mapping) else dict(value)
+    unknown = [str(name) for name in found if name not in names]
+    if unknown:
+        raise TypeError(f"the column has no field {', '.join(unknown)}: it has {', '.join(names)}")
+    return found
 
 
 def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table | pa.RecordBatchReader:
+    from leman._exact_casts import advice, convertible  # noqa: PLC0415 - imports pyarrow
+
     for name in rows.schema.names:
         if name not in table.names:
             raise ColumnNotFound(
@@ -315,25 +424,30 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
                 facts={"column": name},
             )
         have, want = rows.schema.field(name).type, _taken(rows.schema.field(name), table.field(name)).type
-        if not _is_convertible(_decoded(have, want), want):
-            raise TypeMismatch(f"Type mismatch for column {name}: the data is {have}, the column is {want}")
+        if not convertible(have, want):
+            raise TypeMismatch(
+                f"Type mismatch for column {name}: the data is {have}, the column is {want}{advice(have, want)}"
+            )
     wanted = pa.schema([_taken(rows.schema.field(name), table.field(name)) for name in rows.schema.names])
     if rows.schema.equals(wanted, check_metadata=True):
         return rows
-    castable = pa.schema(
-        [field.with_type(_castable(field.type, wanted.field(field.name).type)) for field in rows.schema]
-    )
-    if not rows.schema.equals(castable):
-        rows = rows.cast(castable)
     if isinstance(rows, pa.RecordBatchReader):
-        return rows.cast(wanted)
-    for field in wanted:
-        if not field.nullable and rows[field.name].null_count:
+        return pa.RecordBatchReader.from_batches(wanted, (_fitted_batch(batch, wanted) for batch in rows))
+    return pa.Table.from_batches([_fitted_batch(batch, wanted) for batch in rows.to_batches()], wanted)
+
+
+def _fitted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+    from leman._exact_casts import exact_cast  # noqa: PLC0415 - imports pyarrow
+
+    columns = []
+    for field, values in zip(wanted, batch.columns, strict=True):
+        if not field.nullable and values.null_count:
             raise FailedPrecondition(f"Column '{field.name}' may not be NULL: correct the rows", reason="NULL_VALUE")
-    try:
-        return rows.cast(wanted)
-    except pa.ArrowInvalid as error:
-        raise TypeMismatch(f"Type mismatch: the data does not fit the columns of the table: {error}") from None
+        try:
+            columns.append(values if values.type.equals(field.type) else exact_cast(values, field.type))
+        except (pa.ArrowException, ValueError, OverflowError) as error:
+            raise TypeMismatch(f"Type mismatch for column {field.name}: {error}") from None
+    return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
 def _taken(given: pa.Field, column: pa.Field) -> pa.Field:
@@ -347,52 +461,6 @@ def _plain(column: pa.Field) -> pa.Field:
     return pa.field(column.name, pa.large_binary(), column.nullable, {"lance-encoding:blob": "true"})
 
 
-def _is_convertible(have: pa.DataType, want: pa.DataType) -> bool:
-    if have.equals(want) or pa.types.is_null(have):
-        return True
-    values = [kind.value_type if pa.types.is_dictionary(kind) else kind for kind in (have, want)]
-    if any(is_kind(values[0]) != is_kind(values[1]) for is_kind in (_is_text, pa.types.is_boolean)):
-        return False
-    if pa.types.is_floating(values[0]) and pa.types.is_decimal(values[1]):
-        return False  # it would be rounded
-    if pa.types.is_timestamp(values[0]) and (pa.types.is_date(values[1]) or pa.types.is_time(values[1])):
-        return False
-    if (
-        pa.types.is_timestamp(values[0])
-        and pa.types.is_timestamp(values[1])
-        and bool(values[0].tz) != bool(values[1].tz)
-    ):
-        return False
-    if pa.types.is_date(values[0]) and pa.types.is_timestamp(values[1]) and values[1].tz:
-        return False
-    try:
-        pa.array([], _castable(have, want)).cast(want)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
-
-
-def _decoded(have: pa.DataType, want: pa.DataType) -> pa.DataType:
-    """The type of a dictionary's values, where the column has none."""
-    is_coded = pa.types.is_dictionary
-    return have.value_type if is_coded(have) and not is_coded(want) else have
-
-
-def _castable(type_: pa.DataType, want: pa.DataType) -> pa.DataType:
-    """What values are cast to first. Arrow takes views out of a dictionary only where they stay in one, and makes
-    decimals of integers only where there is room for every integer."""
-    if pa.types.is_integer(type_) and pa.types.is_decimal(want):
-        return pa.decimal128(20, 0)
-    if not pa.types.is_dictionary(type_) or not pa.types.is_string_view(type_.value_type):
-        return type_
-    return pa.dictionary(type_.index_type, pa.large_string())
-
-
-def _is_text(type_: pa.DataType) -> bool:
-    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    return any(is_kind(type_) for is_kind in kinds)
-
-
 @contextlib.contextmanager
 def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
     """What Lance raises in this block, as this package's errors."""
@@ -403,7 +471,7 @@ def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
     except (OSError, ValueError) as error:
         said = str(error).partition(", /")[0].partition("\n")[0]  # then comes a place in Lance's own source
         mismatch = _MISMATCH.search(said)
-        if mismatch is not None:  # of `_check_batch`, which Lance passes on from a reader
+        if mismatch is not None:  # of a batch, which Lance passes on from a reader
             raise TypeMismatch(mismatch[0]) from None
         refused = storage_refusal(error)
         if refused:

@@ -18,7 +18,8 @@ import pytest
 
 import leman
 from core import json_texts
-from leman import _json_texts, errors, local
+from core.udf import exact_casts, nested_types
+from leman import _exact_casts, _json_texts, _nested_types, errors, local
 from tests.unit.clients.fake_services import FakeLeman
 
 ROWS = [{"text": "a", "n": 1}, {"text": "b", "n": 2}]
@@ -315,8 +316,16 @@ def test_a_filter_that_is_nested_too_deeply_is_refused_before_lance_sees_it(tmp_
     assert refused.value.reason == "INVALID_FILTER"
 
 
-def test_the_rule_of_json_is_that_of_the_services():
-    assert Path(json_texts.__file__).read_text() == Path(_json_texts.__file__).read_text()
+@pytest.mark.parametrize(
+    ("of_services", "own"), [(json_texts, _json_texts), (nested_types, _nested_types), (exact_casts, _exact_casts)]
+)
+def test_rules_of_values_are_those_of_the_services(of_services, own):
+    said = Path(of_services.__file__).read_text()
+    said = said.replace("from core.udf.nested_types", "from leman._nested_types")
+    assert (
+        said.replace("from core import json_texts", "from leman import _json_texts as json_texts")
+        == Path(own.__file__).read_text()
+    )
 
 
 @pytest.mark.parametrize(
