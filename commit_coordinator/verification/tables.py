@@ -223,10 +223,7 @@ class TableCheck:
         except LemanError as error:
             flaw, what = Flaw.UNREADABLE, f"cannot be read ({said(error)})"
         path = f"{self._folder}/{REFRESH_FOLDER}/{note.file}"
-        message = (
-            f"{path} {what}: which {note.total} values of view {self._table} are missing is not known. They stay NULL, "
-            "and a refresh with POLICY_FULL computes them"
-        )
+        message = view_failed.lost(self._table, note, what)
         return (Finding(Subject.VIEW, flaw, path, message, self._table, tuple(note.rows), -1, snapshot.live_rows),)
 
     def _about(self, subject: Subject, flaw: Flaw, what: str, snapshot: TableSnapshot, *columns: str) -> Finding:

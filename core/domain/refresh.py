@@ -181,6 +181,8 @@ class RefreshResult:
     source_version_before: int = 0
     source_version: int = 0
     view_version: int = 0
+    #: What of the view's records is damaged or gone, for people.
+    warnings: tuple[str, ...] = ()
 
 
 class ViewCommit(NamedTuple):

@@ -160,7 +160,9 @@ _RESULT_NUMBERS = (
 
 def refresh_result_to_proto(result: RefreshResult) -> jobs_pb2.RefreshResult:
     numbers = {name: getattr(result, name) for name in _RESULT_NUMBERS}
-    return jobs_pb2.RefreshResult(mode=mode_to_proto(result.mode), reason=reason_to_proto(result.reason), **numbers)
+    return jobs_pb2.RefreshResult(
+        mode=mode_to_proto(result.mode), reason=reason_to_proto(result.reason), warnings=result.warnings, **numbers
+    )
 
 
 def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:

@@ -115,4 +115,7 @@ class JobQueries:
         job = await self.get(path, job_id)
         database = await self._takeovers.open(path)
         page = await database.failed_rows(job_id, column, after, size, all_places=all_places)
-        return page, await database.lost_failed_rows(job) if after is None else []
+        if after is not None:
+            return page, []
+        of_view = job.refresh_result.warnings if job.refresh_result is not None else ()
+        return page, [*await database.lost_failed_rows(job), *of_view]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from core.crash_points import crash_point
 from core.domain.refresh import RefreshPlan
@@ -14,6 +15,7 @@ from core.lance_io.views import failed_rows_file as view_failed
 from core.lance_io.views import files as view_files
 from core.lance_io.views.failed_rows_file import NONE_FAILED
 from core.lance_io.views.scratch_table import ScratchTable
+from core.locations import database_and_table
 from core.sorted_sets import common
 from core.views import metadata as view_metadata
 from core.views.rows import NO_IDS
@@ -45,8 +47,18 @@ def failures_in(
     return {column: rows[at] for column, at in places.items()}
 
 
-def noted(uri: str, before: FailedNote, rows: Ints, evicted: Ints, failed: Failures, job_id: str) -> FailedNote:
+class Noted(NamedTuple):
+    """What a view is to say of failed rows."""
+
+    note: FailedNote
+    #: Whether the list so far is damaged or gone.
+    lost: bool = False
+
+
+def noted(uri: str, before: FailedNote, rows: Ints, evicted: Ints, failed: Failures, job_id: str) -> Noted:
     """Return what a view says of failed rows once `rows` were computed and others were evicted. Blocking.
+
+    If the list so far is damaged, the new one begins with these failures.
 
     Args:
         uri: The view.
@@ -60,10 +72,21 @@ def noted(uri: str, before: FailedNote, rows: Ints, evicted: Ints, failed: Failu
         OSError: The list cannot be read or written.
     """
     if not before.file and not any(map(len, failed.values())):
-        return before
-    listed = view_failed.known(uri, before)
+        return Noted(before)
+    known = view_failed.read(uri, before)
+    listed = NONE_FAILED if known is None else known
     left = listed.without(evicted, before.rows.keys()).without(rows, failed.keys()).plus(job_id, failed)
-    return before if left == listed else view_failed.write(uri, left)
+    return Noted(before if left == listed else view_failed.write(uri, left), known is None)
+
+
+def tell_if_lost(work: RefreshWork, plan: RefreshPlan, before: FailedNote, noted: Noted) -> FailedNote:
+    """Return what a view is to say of failed rows; have the refresh say once where the list so far is lost."""
+    if noted.lost:
+        message = view_failed.lost(database_and_table(plan.uri)[1], before)
+        if message not in work.journal.result.warnings:
+            work.journal.say(warnings=(*work.journal.result.warnings, message))
+            work.status.note("error", message)
+    return noted.note
 
 
 def noted_anew(uri: str, failed: Failures, job_id: str) -> FailedNote:
@@ -107,7 +130,8 @@ class FirstFailures:
         """Commit the list once; False where the view changed meanwhile."""
         version, definition = await in_thread(view_files.latest_definition, self._plan.uri)
         job = self._work.status.job
-        note = await in_thread(noted, self._plan.uri, definition.failed, rows, NO_IDS, failed, job.job_id)
+        found = await in_thread(noted, self._plan.uri, definition.failed, rows, NO_IDS, failed, job.job_id)
+        note = tell_if_lost(self._work, self._plan, definition.failed, found)
         if note == definition.failed:
             return True
         definition = replace(definition, failed=note)

@@ -30,7 +30,7 @@ from core.views import metadata as view_metadata
 from executor.jobs.async_helpers import all_ended, caller_waits, patiently
 from executor.refresh import file_layout
 from executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, with_all_others
-from executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew
+from executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew, tell_if_lost
 from executor.refresh.file_layout import Ints
 from executor.refresh.refresh_work import FileWork, RefreshWork
 from executor.refresh.storage_retries import in_thread
@@ -174,7 +174,8 @@ class Delta:
         if _replaces_all(plan):
             return await in_thread(noted_anew, plan.uri, failed, job)
         before, outcome = plan.definition.failed, change.outcome
-        return await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
+        found = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
+        return tell_if_lost(self._work, plan, before, found)
 
     async def _evictions(self, plan: RefreshPlan, change: _Change) -> tuple[str, str]:
         """Write down which rows are evicted, and return the name and the digest of that; empty where none are."""

@@ -22,7 +22,7 @@ from core.errors import LemanError
 from core.lance_io.views import failed_rows_file as view_failed
 from core.ports import CheckpointStore
 from core.sorted_sets import contains, distinct
-from core.views.rows import Mask
+from core.views.rows import NO_IDS, Mask
 from executor.refresh.diff.earlier_values import EarlierColumns, EarlierRows, earlier_rows, equal_inputs
 from executor.refresh.file_layout import Ints
 from executor.refresh.storage_retries import in_thread
@@ -137,7 +137,8 @@ class ValueReuse:
 
     def _failed(self, earlier: EarlierValues, column: str) -> Ints:
         """Return the rows that had no value, sorted."""
-        return view_failed.known(self._plan.uri, earlier.definition.failed).of(column)
+        known = view_failed.read(self._plan.uri, earlier.definition.failed)
+        return NO_IDS if known is None else known.of(column)
 
     def _batches(
         self, plan: Plan, task: FragmentTask, known: _Known, start: int

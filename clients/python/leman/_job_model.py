@@ -7,8 +7,10 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from leman._shown import Shown
+from leman._shown import Shown, short_repr
 from leman._table_model import IndexCoverage, ReasonCount
+
+_JOBS_SHOWN, _TARGET = 20, 26
 
 
 class JobState(enum.StrEnum):
@@ -34,7 +36,7 @@ class JobState(enum.StrEnum):
         return self in (JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Progress:
     """Counts of one job; deleted rows are never counted.
 
@@ -71,6 +73,8 @@ class Progress:
     rows_computed: int = 0
     rows_failed_before: int = 0
 
+    __repr__ = short_repr
+
 
 @dataclass(frozen=True, slots=True)
 class JobError:
@@ -93,7 +97,7 @@ class JobEvent:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class RefreshResult(Shown):
     """What a refresh did.
 
@@ -102,7 +106,8 @@ class RefreshResult(Shown):
 
     `rows_failed` have no value because a function failed on them in this refresh, `rows_failed_before` since earlier
     ones; each function column counts apart. `View.get_errors` tells why, by `job_id` and by the ids in `failed_in`.
-    `state`: the job's, DONE_WITH_ERRORS where the view has such rows.
+    `state`: the job's, DONE_WITH_ERRORS where the view has such rows. `warnings`: what of the view's records is damaged
+    or gone, each a sentence that says what to do.
     """
 
     mode: str
@@ -122,6 +127,9 @@ class RefreshResult(Shown):
     job_id: str = ""
     failed_in: tuple[str, ...] = ()
     state: JobState = JobState.DONE
+    warnings: tuple[str, ...] = ()
+
+    __repr__ = short_repr
 
     def __str__(self) -> str:
         told = [self.work]
@@ -130,7 +138,7 @@ class RefreshResult(Shown):
         if self.rows_failed_before:
             where = f": failed_in={self.failed_in!r}" if self.failed_in else ""
             told.append(_stay(self.rows_failed_before, "that failed before") + where)
-        return "; ".join(told)
+        return "\n".join(["; ".join(told), *(f"warning: {text}" for text in self.warnings)])
 
     @property
     def work(self) -> str:
@@ -176,7 +184,7 @@ def trace_of(traceparent: str) -> str:
     return traceparent.split("-")[1] if traceparent else ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Job(Shown):
     """A job as it stood when it was asked for. `table_version` is 0 where it committed nothing. `stalls`: what it
     waits for, where nothing has moved there for a while. `retry_of`: the job whose failed rows it tried again. One that
@@ -223,6 +231,8 @@ class Job(Shown):
     trace_id: str = ""
     columns: tuple[str, ...] = ()
 
+    __repr__ = short_repr
+
     @property
     def target(self) -> str:
         """What it fills: `table.column`, the columns of a table, or the name of a view."""
@@ -247,4 +257,21 @@ class JobUpdate:
 
 
 class Jobs(list[Job], Shown):
-    """Jobs, newest first."""
+    """Jobs, newest first. As text, a line for each within 80 columns."""
+
+    def __str__(self) -> str:
+        return "\n".join(_lines(self))
+
+    __repr__ = __str__
+
+
+def _lines(jobs: list[Job]) -> list[str]:
+    if not jobs:
+        return ["no jobs"]
+    row = "{:<20}  {:<26}  {:<16}  {:>10}"
+    lines = [row.format("job", "of", "state", "rows")]
+    for job in jobs[:_JOBS_SHOWN]:
+        target = job.target if len(job.target) <= _TARGET else f"{job.target[: _TARGET - 1]}…"
+        lines.append(row.format(job.job_id, target, job.state, f"{job.progress.rows_committed:,}"))
+    more = len(jobs) - _JOBS_SHOWN
+    return [*lines, f"and {more:,} more"] if more > 0 else lines

@@ -127,6 +127,7 @@ def _progress(said: Mapping[str, Any], state: JobState) -> Progress:
 
 def _result(said: Mapping[str, Any], job: Mapping[str, Any], state: JobState, progress: Progress) -> RefreshResult:
     plain = {"mode": "no_op", "reason": "up_to_date", **{name: said[name] for name in _RESULT & said.keys()}}
+    plain["warnings"] = tuple(plain.get("warnings", ()))
     return RefreshResult(
         **plain,
         rows_failed=progress.rows_failed,

@@ -128,7 +128,8 @@ def refresh_result(job: jobs_pb2.Job) -> RefreshResult:
     return RefreshResult(
         refresh_mode(message.mode),
         refresh_reason(message.reason),
-        **{name: getattr(message, name) for name in numbers - {"mode", "reason"}},
+        **{name: getattr(message, name) for name in numbers - {"mode", "reason", "warnings"}},
+        warnings=tuple(message.warnings),
         rows_failed=job.progress.rows_failed,
         rows_failed_before=job.progress.rows_failed_before,
         job_id=job.job_id,

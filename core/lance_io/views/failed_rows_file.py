@@ -12,16 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
-import structlog
 import xxhash
 
 from core.domain.view import FailedNote
-from core.lance_io.views.refresh_folder import read_beside, write_beside
+from core.lance_io.views.refresh_folder import REFRESH_FOLDER, read_beside, write_beside
+from core.locations import TABLE_ENDING
 from core.sorted_sets import union, without
 from core.views.metadata import FAILED_PREFIX
 from core.views.rows import NO_IDS, Ids
-
-_log = structlog.get_logger(__name__)
 
 #: One column and one job: (column, job id).
 _Group = tuple[str, str]
@@ -81,12 +79,19 @@ def read(view: str, note: FailedNote) -> FailedRows | None:
     return FailedRows({group: np.array(ids, np.int64) for group, ids in found.items()})
 
 
-def known(view: str, note: FailedNote) -> FailedRows:
-    """Return what `read` does; of a file that is damaged nothing is known any more."""
-    found = read(view, note)
-    if found is None:
-        _log.warning("the list of a view's failed rows is damaged", uri=view, file=note.file)
-    return NONE_FAILED if found is None else found
+def lost(name: str, note: FailedNote, what: str = "is damaged or gone") -> str:
+    """Say of a view whose list cannot be used what that means.
+
+    Args:
+        name: The view.
+        note: What its metadata says of the list.
+        what: What is wrong with the list.
+    """
+    path = f"{name}{TABLE_ENDING}/{REFRESH_FOLDER}/{note.file}"
+    return (
+        f"{path} {what}: which {note.total} values of view {name} are missing is not known. They stay NULL, and a full "
+        "refresh computes them"
+    )
 
 
 def write(view: str, failed: FailedRows) -> FailedNote:

@@ -69,6 +69,28 @@ def test_jobs_are_shown_as_a_table_of_the_first_ones():
     assert Jobs([failed]) == [failed], "a list as before"
 
 
+def test_jobs_are_lines_of_a_terminal():
+    text = repr(Jobs(job_of(number) for number in range(1, 25)))
+    lines = text.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert (len(lines), lines[-1]) == (22, "and 4 more")
+    assert lines[1].split()[0] == "job-1"
+    assert str(Jobs()) == "no jobs"
+
+
+def test_as_code_a_result_shows_what_it_says_alone():
+    assert repr(RefreshResult("no_op", "up_to_date", source_version=3)) == (
+        "RefreshResult(mode='no_op', reason='up_to_date', source_version=3)"
+    )
+    assert "commits" not in repr(job_of(1))
+
+
+def test_a_refresh_warns_of_lost_records():
+    done = RefreshResult("incremental", "source_changed", warnings=("v.lance/_refresh/x is damaged",))
+    assert str(done).splitlines()[-1] == "warning: v.lance/_refresh/x is damaged"
+    assert "warning: v.lance" in str(done._repr_html_())
+
+
 def test_a_refresh_is_shown_as_its_sentence():
     done = RefreshResult(
         "incremental", "source_changed", rows_added=12, source_version=7, rows_failed=2, job_id="job-1"

@@ -869,7 +869,9 @@ type RefreshResult struct {
 	// The source version that it is right for now.
 	SourceVersion int64 `protobuf:"varint,11,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
 	// Version of the view's table that says so.
-	ViewVersion   int64 `protobuf:"varint,12,opt,name=view_version,json=viewVersion,proto3" json:"view_version,omitempty"`
+	ViewVersion int64 `protobuf:"varint,12,opt,name=view_version,json=viewVersion,proto3" json:"view_version,omitempty"`
+	// What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+	Warnings      []string `protobuf:"bytes,13,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -986,6 +988,13 @@ func (x *RefreshResult) GetViewVersion() int64 {
 		return x.ViewVersion
 	}
 	return 0
+}
+
+func (x *RefreshResult) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
 }
 
 // Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
@@ -3941,7 +3950,7 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\ridle_duration\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\fidleDuration\x12\x16\n" +
 	"\x06silent\x18\x05 \x01(\bR\x06silent\x12\x18\n" +
 	"\amessage\x18\x06 \x01(\tR\amessageB\x0e\n" +
-	"\f_fragment_id\"\xf7\x03\n" +
+	"\f_fragment_id\"\x93\x04\n" +
 	"\rRefreshResult\x12)\n" +
 	"\x04mode\x18\x01 \x01(\x0e2\x15.leman.v1.RefreshModeR\x04mode\x12/\n" +
 	"\x06reason\x18\x02 \x01(\x0e2\x17.leman.v1.RefreshReasonR\x06reason\x12\x1d\n" +
@@ -3957,7 +3966,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x15source_version_before\x18\n" +
 	" \x01(\x03R\x13sourceVersionBefore\x12%\n" +
 	"\x0esource_version\x18\v \x01(\x03R\rsourceVersion\x12!\n" +
-	"\fview_version\x18\f \x01(\x03R\vviewVersion\"\xb3\v\n" +
+	"\fview_version\x18\f \x01(\x03R\vviewVersion\x12\x1a\n" +
+	"\bwarnings\x18\r \x03(\tR\bwarnings\"\xb3\v\n" +
 	"\bProgress\x12\x1d\n" +
 	"\n" +
 	"rows_total\x18\x01 \x01(\x03R\trowsTotal\x12\x1f\n" +

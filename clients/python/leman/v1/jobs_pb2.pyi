@@ -417,6 +417,7 @@ class RefreshResult(_message.Message):
     SOURCE_VERSION_BEFORE_FIELD_NUMBER: _builtins.int
     SOURCE_VERSION_FIELD_NUMBER: _builtins.int
     VIEW_VERSION_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     mode: _planner_pb2.RefreshMode.ValueType
     """How."""
     reason: _planner_pb2.RefreshReason.ValueType
@@ -441,6 +442,10 @@ class RefreshResult(_message.Message):
     """The source version that it is right for now."""
     view_version: _builtins.int
     """Version of the view's table that says so."""
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What of the view's records is damaged or gone, for people: each names the file, what that means and what to do."""
+
     def __init__(
         self,
         *,
@@ -456,10 +461,11 @@ class RefreshResult(_message.Message):
         source_version_before: _builtins.int = ...,
         source_version: _builtins.int = ...,
         view_version: _builtins.int = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments_rewritten", b"fragments_rewritten", "mode", b"mode", "reason", b"reason", "rows_added", b"rows_added", "rows_evaluated", b"rows_evaluated", "rows_evicted", b"rows_evicted", "rows_recomputed", b"rows_recomputed", "rows_reused", b"rows_reused", "source_rows_read", b"source_rows_read", "source_version", b"source_version", "source_version_before", b"source_version_before", "view_version", b"view_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fragments_rewritten", b"fragments_rewritten", "mode", b"mode", "reason", b"reason", "rows_added", b"rows_added", "rows_evaluated", b"rows_evaluated", "rows_evicted", b"rows_evicted", "rows_recomputed", b"rows_recomputed", "rows_reused", b"rows_reused", "source_rows_read", b"source_rows_read", "source_version", b"source_version", "source_version_before", b"source_version_before", "view_version", b"view_version", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -181,6 +181,8 @@ def test_a_list_that_is_damaged_is_found_and_started_anew(odd):
     odd.append(12, 13)
     job = odd.system.refresh(odd.database, "v")
     assert job.state is JobState.DONE_WITH_ERRORS
+    (warning,) = job.refresh_result.warnings
+    assert warning == found.message
     assert view_metadata.read(lance.dataset(odd.view).schema).failed.rows == {"odd": 1}
     assert counts(odd.refresh(policy=RefreshPolicy.FULL)) == (7, 0)
     assert not findings()

@@ -24,6 +24,8 @@ private static final long serialVersionUID = 0L;
   private RefreshResult() {
     mode_ = 0;
     reason_ = 0;
+    warnings_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
   }
 
   @java.lang.Override
@@ -248,6 +250,59 @@ private static final long serialVersionUID = 0L;
     return viewVersion_;
   }
 
+  public static final int WARNINGS_FIELD_NUMBER = 13;
+  @SuppressWarnings("serial")
+  private com.google.protobuf.LazyStringArrayList warnings_ =
+      com.google.protobuf.LazyStringArrayList.emptyList();
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @return A list containing the warnings.
+   */
+  public com.google.protobuf.ProtocolStringList
+      getWarningsList() {
+    return warnings_;
+  }
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @return The count of warnings.
+   */
+  public int getWarningsCount() {
+    return warnings_.size();
+  }
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @param index The index of the element to return.
+   * @return The warnings at the given index.
+   */
+  public java.lang.String getWarnings(int index) {
+    return warnings_.get(index);
+  }
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the warnings at the given index.
+   */
+  public com.google.protobuf.ByteString
+      getWarningsBytes(int index) {
+    return warnings_.getByteString(index);
+  }
+
   private byte memoizedIsInitialized = -1;
   @java.lang.Override
   public final boolean isInitialized() {
@@ -297,6 +352,9 @@ private static final long serialVersionUID = 0L;
     }
     if (viewVersion_ != 0L) {
       output.writeInt64(12, viewVersion_);
+    }
+    for (int i = 0; i < warnings_.size(); i++) {
+      com.google.protobuf.GeneratedMessageV3.writeString(output, 13, warnings_.getRaw(i));
     }
     getUnknownFields().writeTo(output);
   }
@@ -355,6 +413,14 @@ private static final long serialVersionUID = 0L;
       size += com.google.protobuf.CodedOutputStream
         .computeInt64Size(12, viewVersion_);
     }
+    {
+      int dataSize = 0;
+      for (int i = 0; i < warnings_.size(); i++) {
+        dataSize += computeStringSizeNoTag(warnings_.getRaw(i));
+      }
+      size += dataSize;
+      size += 1 * getWarningsList().size();
+    }
     size += getUnknownFields().getSerializedSize();
     memoizedSize = size;
     return size;
@@ -392,6 +458,8 @@ private static final long serialVersionUID = 0L;
         != other.getSourceVersion()) return false;
     if (getViewVersion()
         != other.getViewVersion()) return false;
+    if (!getWarningsList()
+        .equals(other.getWarningsList())) return false;
     if (!getUnknownFields().equals(other.getUnknownFields())) return false;
     return true;
   }
@@ -436,6 +504,10 @@ private static final long serialVersionUID = 0L;
     hash = (37 * hash) + VIEW_VERSION_FIELD_NUMBER;
     hash = (53 * hash) + com.google.protobuf.Internal.hashLong(
         getViewVersion());
+    if (getWarningsCount() > 0) {
+      hash = (37 * hash) + WARNINGS_FIELD_NUMBER;
+      hash = (53 * hash) + getWarningsList().hashCode();
+    }
     hash = (29 * hash) + getUnknownFields().hashCode();
     memoizedHashCode = hash;
     return hash;
@@ -584,6 +656,8 @@ private static final long serialVersionUID = 0L;
       sourceVersionBefore_ = 0L;
       sourceVersion_ = 0L;
       viewVersion_ = 0L;
+      warnings_ =
+          com.google.protobuf.LazyStringArrayList.emptyList();
       return this;
     }
 
@@ -652,6 +726,10 @@ private static final long serialVersionUID = 0L;
       }
       if (((from_bitField0_ & 0x00000800) != 0)) {
         result.viewVersion_ = viewVersion_;
+      }
+      if (((from_bitField0_ & 0x00001000) != 0)) {
+        warnings_.makeImmutable();
+        result.warnings_ = warnings_;
       }
     }
 
@@ -734,6 +812,16 @@ private static final long serialVersionUID = 0L;
       }
       if (other.getViewVersion() != 0L) {
         setViewVersion(other.getViewVersion());
+      }
+      if (!other.warnings_.isEmpty()) {
+        if (warnings_.isEmpty()) {
+          warnings_ = other.warnings_;
+          bitField0_ |= 0x00001000;
+        } else {
+          ensureWarningsIsMutable();
+          warnings_.addAll(other.warnings_);
+        }
+        onChanged();
       }
       this.mergeUnknownFields(other.getUnknownFields());
       onChanged();
@@ -821,6 +909,12 @@ private static final long serialVersionUID = 0L;
               bitField0_ |= 0x00000800;
               break;
             } // case 96
+            case 106: {
+              java.lang.String s = input.readStringRequireUtf8();
+              ensureWarningsIsMutable();
+              warnings_.add(s);
+              break;
+            } // case 106
             default: {
               if (!super.parseUnknownField(input, extensionRegistry, tag)) {
                 done = true; // was an endgroup tag
@@ -1420,6 +1514,153 @@ private static final long serialVersionUID = 0L;
     public Builder clearViewVersion() {
       bitField0_ = (bitField0_ & ~0x00000800);
       viewVersion_ = 0L;
+      onChanged();
+      return this;
+    }
+
+    private com.google.protobuf.LazyStringArrayList warnings_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+    private void ensureWarningsIsMutable() {
+      if (!warnings_.isModifiable()) {
+        warnings_ = new com.google.protobuf.LazyStringArrayList(warnings_);
+      }
+      bitField0_ |= 0x00001000;
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @return A list containing the warnings.
+     */
+    public com.google.protobuf.ProtocolStringList
+        getWarningsList() {
+      warnings_.makeImmutable();
+      return warnings_;
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @return The count of warnings.
+     */
+    public int getWarningsCount() {
+      return warnings_.size();
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @param index The index of the element to return.
+     * @return The warnings at the given index.
+     */
+    public java.lang.String getWarnings(int index) {
+      return warnings_.get(index);
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @param index The index of the value to return.
+     * @return The bytes of the warnings at the given index.
+     */
+    public com.google.protobuf.ByteString
+        getWarningsBytes(int index) {
+      return warnings_.getByteString(index);
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @param index The index to set the value at.
+     * @param value The warnings to set.
+     * @return This builder for chaining.
+     */
+    public Builder setWarnings(
+        int index, java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureWarningsIsMutable();
+      warnings_.set(index, value);
+      bitField0_ |= 0x00001000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @param value The warnings to add.
+     * @return This builder for chaining.
+     */
+    public Builder addWarnings(
+        java.lang.String value) {
+      if (value == null) { throw new NullPointerException(); }
+      ensureWarningsIsMutable();
+      warnings_.add(value);
+      bitField0_ |= 0x00001000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @param values The warnings to add.
+     * @return This builder for chaining.
+     */
+    public Builder addAllWarnings(
+        java.lang.Iterable<java.lang.String> values) {
+      ensureWarningsIsMutable();
+      com.google.protobuf.AbstractMessageLite.Builder.addAll(
+          values, warnings_);
+      bitField0_ |= 0x00001000;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @return This builder for chaining.
+     */
+    public Builder clearWarnings() {
+      warnings_ =
+        com.google.protobuf.LazyStringArrayList.emptyList();
+      bitField0_ = (bitField0_ & ~0x00001000);;
+      onChanged();
+      return this;
+    }
+    /**
+     * <pre>
+     * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+     * </pre>
+     *
+     * <code>repeated string warnings = 13;</code>
+     * @param value The bytes of the warnings to add.
+     * @return This builder for chaining.
+     */
+    public Builder addWarningsBytes(
+        com.google.protobuf.ByteString value) {
+      if (value == null) { throw new NullPointerException(); }
+      checkByteStringIsUtf8(value);
+      ensureWarningsIsMutable();
+      warnings_.add(value);
+      bitField0_ |= 0x00001000;
       onChanged();
       return this;
     }

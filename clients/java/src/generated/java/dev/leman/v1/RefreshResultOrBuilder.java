@@ -145,4 +145,45 @@ public interface RefreshResultOrBuilder extends
    * @return The viewVersion.
    */
   long getViewVersion();
+
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @return A list containing the warnings.
+   */
+  java.util.List<java.lang.String>
+      getWarningsList();
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @return The count of warnings.
+   */
+  int getWarningsCount();
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @param index The index of the element to return.
+   * @return The warnings at the given index.
+   */
+  java.lang.String getWarnings(int index);
+  /**
+   * <pre>
+   * What of the view's records is damaged or gone, for people: each names the file, what that means and what to do.
+   * </pre>
+   *
+   * <code>repeated string warnings = 13;</code>
+   * @param index The index of the value to return.
+   * @return The bytes of the warnings at the given index.
+   */
+  com.google.protobuf.ByteString
+      getWarningsBytes(int index);
 }
