@@ -353,6 +353,8 @@ class ProgressReport:
     #: The fragment at hand.
     fragment_id: int = -1
     servers: ServerAnswers = ServerAnswers()
+    #: What the function said of the first batch that it was called with again in parts; empty: there was none.
+    split: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from executor.job_manager.shared import Shared
 from executor.job_manager.supervisor import Supervisor, queued
 from executor.job_manager.takeovers import Takeovers
 from executor.jobs.async_helpers import caller_waits
-from executor.jobs.function_env import check_may_set, not_kept
+from executor.jobs.function_env import EnvNotices, check_may_set
 from executor.jobs.job_attributes import JobAttributes
 from executor.jobs.job_run import JobRun
 from executor.jobs.retry import Retry, check_worth, specification
@@ -86,6 +86,7 @@ class Admission:
         self._queries = queries
         self._leases = shared.leases
         self._env_values = shared.env_values
+        self._env_notices = EnvNotices()
         self._policy = FunctionPolicy.of(shared.services.settings.udf)
         self._requests = JobRequests()
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
@@ -230,7 +231,9 @@ class Admission:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
         if not await self._env_values.keep(job.job_id, run.status.env):
-            run.status.note("resources", not_kept(sorted(run.status.env)))
+            notice = self._env_notices.next(job.request.database, run.status.env)
+            if notice:
+                run.status.note("resources", notice)
         await self._store.save(run.status.job)
         if not run.status.lost:
             self._supervisor.start(run, run.run(plan) if at_once else self._supervisor.in_turn(run, turn))

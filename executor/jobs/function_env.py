@@ -12,6 +12,8 @@ from core.rpc.auth.requirements import check_code
 from core.udf.function_policy import FunctionPolicy
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
+#: Most notices that are remembered.
+_NOTICES = 1024
 #: Kinds of functions that run in a process of their own.
 KINDS_WITH_ENV = frozenset(UdfKind) - {UdfKind.SQL, UdfKind.REMOTE}
 
@@ -64,13 +66,22 @@ def check_may_set(env: Mapping[str, str], policy: FunctionPolicy) -> None:
     policy.check_env(env)
 
 
-def not_kept(names: Iterable[str]) -> str:
-    """Say of a job that begins that it does not go on by itself once all services were stopped."""
-    return (
-        f"values of its environment variables ({', '.join(names)}) are kept in memory and in Redis alone: once all "
-        "services have stopped, the job ends with ENV_LOST and is run again with env, unless the operator sets "
-        "LEMAN_EXECUTOR__ENV_FOLDER"
-    )
+class EnvNotices:
+    """Which notices about variables that do not outlive the services were given: one for each database and set of
+    names is enough."""
+
+    def __init__(self) -> None:
+        self._given: set[tuple[str, tuple[str, ...]]] = set()
+
+    def next(self, database: str, names: Iterable[str]) -> str:
+        """Return the notice for a job that begins; empty where an earlier job had the same one."""
+        asked = database, tuple(sorted(names))
+        if asked in self._given:
+            return ""
+        if len(self._given) >= _NOTICES:
+            self._given.clear()
+        self._given.add(asked)
+        return f"{', '.join(asked[1])} kept in memory only: if all services stop, run the job again with env"
 
 
 def env_lost(job_id: str, names: Iterable[str], stored: int) -> JobError:

@@ -68,6 +68,7 @@ class PlanUnits:
         #: What servers of a remote function do to the connections of its workers.
         self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
+        self._told_of_split = False
         self._tasks = PlannedTasks.of(plan.tasks)
         self._work_queue = work_queue
         self._committer = committer
@@ -226,6 +227,13 @@ class PlanUnits:
             if refusal not in self._servers_left_out:
                 self._servers_left_out.add(refusal)
                 self._status.note("error", f"a server of the function is left out: {refusal}")
+        if report.split and not self._told_of_split:
+            self._told_of_split = True
+            self._status.note(
+                "error",
+                "a batch failed and is given to the function again in parts, until its failing rows stand alone: "
+                f"{report.split}",
+            )
         if report.unit_id not in self._reassigned:
             self._status.metrics.report(report)
         if report.result is not None:

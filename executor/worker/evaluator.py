@@ -26,7 +26,7 @@ from executor.worker import call_results, user_errors
 from executor.worker import value_conversion as conversion
 from executor.worker.call_results import Converted, WrongResult
 from executor.worker.forked_children import ForkReturned, forked_children
-from executor.worker.remote_errors import FunctionLost, NoServer, ServerNotes
+from executor.worker.remote_errors import BatchNotes, FunctionLost, NoServer
 from executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 from executor.worker.watchdog import Call, Watchdog
 
@@ -104,7 +104,7 @@ class Evaluator:
     """A function, its output type and its error policy. One instance per unit of work.
 
     Args:
-        servers: Is told of the batches of a remote function.
+        notes: Is told of batches that are given again in parts, and of all batches of a remote function.
     """
 
     def __init__(
@@ -117,9 +117,10 @@ class Evaluator:
         policy: ErrorPolicy,
         *,
         watchdog: Watchdog | None = None,
-        servers: ServerNotes | None = None,
+        notes: BatchNotes | None = None,
     ) -> None:
-        self._servers = servers if kind is UdfKind.REMOTE else None
+        self._notes = notes
+        self._servers = notes if kind is UdfKind.REMOTE else None
         self._function = function
         self._kind = kind
         self._name = name
@@ -343,6 +344,8 @@ class Evaluator:
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
         """Evaluate rows by halves; by many parts where each call that fails ends a server, which has to start again."""
+        if self._notes is not None:
+            self._notes.batch_split(user_errors.told(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2
         size = -(-rows.num_rows // parts)
         begins = range(0, rows.num_rows, size)

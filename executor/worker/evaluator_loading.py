@@ -16,7 +16,7 @@ from executor.worker.evaluator import Evaluator
 from executor.worker.forked_children import forked_children
 from executor.worker.function_loading import load
 from executor.worker.processes.process_environment import kept
-from executor.worker.remote_errors import ServerNotes
+from executor.worker.remote_errors import BatchNotes
 from executor.worker.sql_source import SqlValues
 from executor.worker.unit_runtime import Evaluates
 from executor.worker.watchdog import Watchdog
@@ -40,7 +40,7 @@ def load_evaluator(
     bundle: bytes = b"",
     *,
     stopped: Callable[[], bool] = lambda: False,
-    servers: ServerNotes | None = None,
+    notes: BatchNotes | None = None,
 ) -> Loaded:
     """Return the evaluator of a context.
 
@@ -48,7 +48,7 @@ def load_evaluator(
         connections: closes what a remote function has open.
         bundle: the function's bundle, where it is not to be read from storage.
         stopped: tells whether nobody is to wait for the servers of a remote function any more.
-        servers: is told how these servers take their batches.
+        notes: is told of batches that are given again in parts, and how servers of a remote function take theirs.
 
     Raises:
         LemanError: what `load` and `RemoteFunction` raise.
@@ -60,7 +60,7 @@ def load_evaluator(
     function: Callable[..., Any]
     remote: RemoteFunction | None = None
     if udf.kind is UdfKind.REMOTE:
-        function = remote = connections.enter_context(_remote(context, output, stopped, servers))
+        function = remote = connections.enter_context(_remote(context, output, stopped, notes))
     else:
         children = forked_children()
         try:
@@ -71,13 +71,15 @@ def load_evaluator(
         children.end_if_child()
     kept.loaded()
     evaluator = Evaluator(
-        *(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy), watchdog=watchdog, servers=servers
+        *(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy),
+        watchdog=watchdog,
+        notes=notes,
     )
     return Loaded(evaluator, remote)
 
 
 def _remote(
-    context: WorkContext, output: pa.DataType, stopped: Callable[[], bool], notes: ServerNotes | None
+    context: WorkContext, output: pa.DataType, stopped: Callable[[], bool], notes: BatchNotes | None
 ) -> RemoteFunction:
     from executor.worker.remote_function import RemoteFunction  # noqa: PLC0415 no other one needs Flight
     from executor.worker.suspect_turns import AllHosts, SuspectTurns  # noqa: PLC0415

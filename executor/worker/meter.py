@@ -48,6 +48,7 @@ class Meter:
         self._fragment_id = -1
         self._servers = ServerAnswers()
         self._doubtful = False
+        self._split = ""
         self._counting_servers = threading.Lock()
         self._told = ProgressReport(unit_id=unit_id)
 
@@ -190,6 +191,10 @@ class Meter:
             self._servers = replace(self._servers, refusals=(*self._servers.refusals, message))
         self._tell_of_servers()
 
+    def batch_split(self, message: str) -> None:
+        """Note that a batch failed and is given to the function again in parts, for the next report."""
+        self._split = self._split or message
+
     def _tell_of_servers(self) -> None:
         self._sink.send(replace(self._told, servers=self._servers))  # new sums are for the unit's own thread to make
 
@@ -205,5 +210,6 @@ class Meter:
             timings=self.timings,
             fragment_id=self._fragment_id,
             servers=self._servers,
+            split=self._split,
         )
         self._sink.send(replace(self._told, result=result))

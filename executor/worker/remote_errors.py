@@ -65,8 +65,12 @@ class NoAnswer(StreamBroken):
     """A server took a batch and said nothing for as long as it may."""
 
 
-class ServerNotes(Protocol):
-    """What counts how servers of a remote function take what they are given. Any thread may call it."""
+class BatchNotes(Protocol):
+    """What counts how batches are taken, those of remote functions above all. Any thread may call it."""
+
+    def batch_split(self, message: str) -> None:
+        """Note that a batch failed and is given to the function again in parts."""
+        ...
 
     def batch_answered(self) -> None:
         """Count a batch that was answered, with values or with an error."""

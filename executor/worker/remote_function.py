@@ -26,11 +26,11 @@ from executor.worker.answer_watch import AnswerWatch
 from executor.worker.remote_errors import (
     WAITED_FOR,
     AnswerTooLarge,
+    BatchNotes,
     FunctionLost,
     NoAnswer,
     NoServer,
     ServerError,
-    ServerNotes,
     StreamBroken,
 )
 from executor.worker.remote_server import RemoteServer
@@ -77,7 +77,7 @@ class RemoteFunction:
         *,
         stopped: Callable[[], bool] = lambda: False,
         suspects: SuspectTurns | None = None,
-        notes: ServerNotes | None = None,
+        notes: BatchNotes | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:

@@ -238,7 +238,11 @@ class UnitRunner:
 
     def _load(self) -> Evaluates:
         loaded = load_evaluator(
-            self._context, self._watchdog, self._connections, stopped=self._stopped, servers=self._meter
+            self._context,
+            self._watchdog,
+            self._connections,
+            stopped=self._stopped,
+            notes=self._meter,
         )
         self._remote = loaded.remote
         return loaded.evaluator

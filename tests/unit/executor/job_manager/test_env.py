@@ -209,17 +209,19 @@ def test_a_job_whose_values_are_lost_fails_and_says_what_to_do(database):
     asyncio.run(asyncio.wait_for(scenario(), 30))
 
 
-def test_a_job_says_at_its_start_that_it_does_not_go_on_by_itself(database):
-    async def scenario() -> None:
-        pair = Pair(database)
-        job = await create(pair.first)
+def test_the_first_job_with_variables_says_once_that_they_are_lost_with_the_services(database):
+    async def notices(pair: Pair, request_id: str) -> list[str]:
+        job = await create(pair.first, request_id=request_id)
         await pair.first.works()
         async for news in pair.first.jobs.watch(database, job.job_id, 0, 0.05):
-            told = [event.message for event in news.events if event.kind == "resources"]
-            break
-        assert len(told) == 1
-        assert "API_KEY, B" in told[0]
-        assert "LEMAN_EXECUTOR__ENV_FOLDER" in told[0]
+            return [event.message for event in news.events if event.kind == "resources"]
+        return []
+
+    async def scenario() -> None:
+        pair = Pair(database)
+        (told,) = await notices(pair, "r")
+        assert told == "API_KEY, B kept in memory only: if all services stop, run the job again with env"
+        assert await notices(pair, "another") == []
         await pair.first.stop()
         await pair.second.stop()
 

@@ -341,6 +341,27 @@ def test_one_worker_that_gets_no_server_ends_no_job_where_others_are_answered():
         asyncio.run(work(UnluckySpark(answered=False)))
 
 
+class SplittingSpark(UnluckySpark):
+    """Its workers report again and again that a batch was given to the function in parts."""
+
+    async def run_workers(self, unit_source: Any, *_: object, **_more: object) -> None:
+        unit = await unit_source.next_unit("one", heartbeats=False)
+        while unit is not None:
+            unit_source.on_report(ProgressReport(unit_id=unit.unit_id, split="ValueError: odd"))
+            results = tuple(FragmentResult(w.fragment_id, staged=STAGED) for w in unit.works)
+            unit_source.on_outcome(UnitOutcome(unit.unit_id, results))
+            unit = await unit_source.next_unit("one", heartbeats=False)
+        await asyncio.Event().wait()
+
+
+def test_a_job_says_once_that_a_batch_is_given_to_the_function_again():
+    status = JobStatus(JOB)
+    assert asyncio.run(work(SplittingSpark(answered=True), status)) == (None, 2)
+    (said,) = [event.message for event in status._events if event.kind == "error"]
+    assert said.startswith("a batch failed and is given to the function again in parts")
+    assert said.endswith(": ValueError: odd")
+
+
 class CancelledSpark(SilentSpark):
     """Its workers, and replacements of silent ones, say only after the job's end that they were cancelled."""
 

@@ -20,7 +20,7 @@ from core.errors import Unavailable
 from executor.scheduling.server_breaks import ServerBreaks
 from executor.worker.answer_watch import AnswerWatch, AwaitedAnswer
 from executor.worker.evaluator import Evaluator
-from executor.worker.remote_errors import ServerNotes
+from executor.worker.remote_errors import BatchNotes
 from executor.worker.remote_function import RemoteFunction
 from executor.worker.suspect_turns import SuspectTurns
 from executor.worker.watchdog import Watchdog
@@ -145,7 +145,7 @@ def made(
     *servers: ServerAccess | str,
     time: Time | None = None,
     suspects: SuspectTurns | None = None,
-    notes: ServerNotes | None = None,
+    notes: BatchNotes | None = None,
     **more: Any,
 ) -> RemoteFunction:
     time = time or Time()
@@ -243,12 +243,10 @@ def evaluated(
     function: RemoteFunction,
     *values: int,
     policy: ErrorPolicy = ErrorPolicy(),
-    notes: ServerNotes | None = None,
+    notes: BatchNotes | None = None,
     watchdog: Watchdog | None = None,
 ):
-    evaluate = Evaluator(
-        function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy, watchdog=watchdog, servers=notes
-    )
+    evaluate = Evaluator(function, UdfKind.REMOTE, "twice", pa.int64(), ("x",), policy, watchdog=watchdog, notes=notes)
     return evaluate(0, np.arange(len(values), dtype=np.int64), batch(*values))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 from collections import deque
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -33,6 +35,22 @@ def calls(function, output, *, kind=UdfKind.SCALAR, rows=6, at_once=6, policy=No
 
 def stored(results: list[Evaluated]) -> list:
     return [value for result in results for value in result.values.to_pylist()]
+
+
+def test_a_batch_that_is_given_again_in_parts_is_reported():
+    said: list[str] = []
+    notes: Any = SimpleNamespace(batch_split=said.append)
+
+    def odd(x):
+        if 3 in x.to_pylist():
+            raise ValueError("three")
+        return x
+
+    evaluator = Evaluator(odd, UdfKind.ARRAY, "f", pa.int64(), ("x",), SKIP, notes=notes)
+    rows = pa.RecordBatch.from_arrays([pa.array(range(8), pa.int64())], ["x"])
+    assert evaluator(0, np.arange(8), rows).values.to_pylist() == [0, 1, 2, None, 4, 5, 6, 7]
+    assert said[0] == "ValueError: three"
+    assert len(said) == 3, "of the whole, of its half and of a quarter"
 
 
 # one object, filled by each call
