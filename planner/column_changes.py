@@ -73,7 +73,10 @@ class ColumnOutcome:
 
     @property
     def summary(self) -> str:
-        """Say it in a sentence, such as `score changed: 4,000 rows stale, about 12 minutes`."""
+        """Say it in a sentence.
+
+        Such as `score changed: 4,000 rows stale, computed again by the next backfill, about 12 minutes`.
+        """
         if self.outcome is Outcome.ADDED:
             return f"{self.column} is new: {self.rows_not_computed:,} rows not computed yet"
         if self.outcome is Outcome.UNCHANGED:
@@ -89,6 +92,8 @@ class ColumnOutcome:
                 parts.append(f"{others:,} others that were not current")
         else:
             parts = [f"{self.rows_stale:,} rows stale"]
+            if self.rows_stale and self.on_change is not OnChange.ERROR:
+                parts.append("computed again by the next backfill")
         if self.rows_not_computed:
             parts.append(f"{self.rows_not_computed:,} not computed yet")
         if self.expected_seconds is not None and self.rows_stale + self.rows_stored + self.rows_not_computed:

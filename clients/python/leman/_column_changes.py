@@ -49,11 +49,9 @@ class ColumnChange:
     rows_lost: int = 0
 
     def __str__(self) -> str:
-        again = self.rows_stale and "computed again" not in self.summary
-        text = f"{self.summary}; the next backfill recomputes them" if again else self.summary
         lines = self.diff.splitlines()
         cut = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
-        return "\n  ".join([text, *lines[:_LINES], *cut])
+        return "\n  ".join([self.summary, *lines[:_LINES], *cut])
 
 
 def on_change_to_proto(on_change: str) -> catalog_pb2.OnChange.ValueType:

@@ -168,9 +168,9 @@ def preview(made: Preview) -> str:
     head, rows = made.cells()
     lines = [[_cut(cell) for cell in row] for row in rows]
     traces = "".join(
-        f"<details><summary>{_text(str(row.error))}</summary><pre>{_text(row.error.traceback)}</pre></details>"
-        for row in made.rows
-        if row.error is not None and row.error.traceback
+        f"<details><summary>{_text(str(error))}{f' ({rows:,} rows)' if rows > 1 else ''}</summary>"
+        f"<pre>{_text(error.traceback)}</pre></details>"
+        for error, rows in made.failures
     )
     printed = f'<pre style="margin:4px 0">{_text(made.printed)}</pre>' if made.printed else ""
     return panel(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,13 @@ class PreviewError:
 
     def __str__(self) -> str:
         return f"{self.error_type}: {self.message}" if self.message else self.error_type
+
+    @property
+    def frames(self) -> list[str]:
+        """The lines of the traceback that come before the message."""
+        lines = self.traceback.rstrip().splitlines()
+        last = max((at for at, line in enumerate(lines) if line.startswith("  ")), default=-1)
+        return lines[: last + 1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +118,17 @@ class Preview(Shown):
         return [*remarks, self.projection, "nothing was written"]
 
     @property
+    def failures(self) -> list[tuple[PreviewError, int]]:
+        """The errors of the rows, with the number of rows: those raised in one and the same place count as one."""
+        found: dict[tuple[str, tuple[str, ...], str], list[PreviewError]] = {}
+        for row in self.rows:
+            if row.error is not None:
+                frames = tuple(row.error.frames)
+                key = row.error.error_type, frames, "" if frames else row.error.message
+                found.setdefault(key, []).append(row.error)
+        return [(errors[0], len(errors)) for errors in found.values()]
+
+    @property
     def projection(self) -> str:
         """What a backfill of the whole table would take, in a line."""
         rows = f"{self.rows_to_compute:,} rows to compute"
@@ -127,8 +146,8 @@ class Preview(Shown):
         lines = [self.headline]
         if self.rows:
             lines += ["", *_table(*self.cells())]
-        for row in [row for row in self.rows if row.error is not None and row.error.traceback][:_TRACEBACKS]:
-            lines += ["", *(f"  {line}" for line in row.error.traceback.rstrip().splitlines())] if row.error else []
+        for failure, rows in self.failures[:_TRACEBACKS]:
+            lines += ["", *(f"  {line}" for line in failure.frames), *_wrapped(f"{failure}{_as_in(rows)}")]
         if self.printed_bytes:
             cut = (
                 f", the first {len(self.printed.encode()):,}" if self.printed_bytes > len(self.printed.encode()) else ""
@@ -136,6 +155,19 @@ class Preview(Shown):
             lines += ["", f"  printed ({self.printed_bytes:,} bytes{cut}):"]
             lines += [f"  | {line}" for line in self.printed.splitlines()]
         return "\n".join([*lines, "", *(f"  {remark}" for remark in self.remarks)])
+
+
+def _wrapped(text: str) -> list[str]:
+    return [
+        f"  {line}"
+        for paragraph in text.splitlines()
+        for line in textwrap.wrap(paragraph, _WIDTH - 2, break_on_hyphens=False) or [""]
+    ]
+
+
+def _as_in(rows: int) -> str:
+    """Say of an error that other rows have it, too."""
+    return "" if rows == 1 else f"\n(raised on {rows:,} rows; this is the first)"
 
 
 def _shown(row: PreviewRow, inputs: int) -> list[str]:

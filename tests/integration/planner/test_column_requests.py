@@ -85,7 +85,7 @@ def test_a_changed_function_is_refused_with_what_would_be_stale_and_why(lake):
 
 def test_on_update_the_column_gets_the_function_and_its_rows_are_stale(lake):
     work, told = asked(lake, column(version="2"), on_change=OnChange.UPDATE)
-    assert told["c"].summary == "c changed: 30 rows stale, about 12 minutes"
+    assert told["c"].summary == "c changed: 30 rows stale, computed again by the next backfill, about 12 minutes"
     done(lake, work)
     made = lake.plan()
     assert (made.header.udf.version, made.header.rows_to_compute) == ("2", ALL)
@@ -113,7 +113,7 @@ def test_on_update_after_keep_the_kept_values_are_stale(lake):
     assert asked(lake, column(version="2"))[1]["c"].outcome is Outcome.UNCHANGED, "only who asks for it loses them"
     assert asked(lake, column(version="2"), on_change=OnChange.KEEP)[1]["c"].outcome is Outcome.UNCHANGED
     work, told = asked(lake, column(version="2"), on_change=OnChange.UPDATE, request_id="r2")
-    assert told["c"].summary == "c changed: 30 rows stale, about 12 minutes"
+    assert told["c"].summary == "c changed: 30 rows stale, computed again by the next backfill, about 12 minutes"
     assert told["c"].notes == ("values of f@1 are kept no longer",)
     done(lake, work)
     assert lake.plan().header.rows_to_compute == ALL
@@ -154,7 +154,10 @@ def test_an_altered_column_says_what_is_computed_again_and_how_that_is_kept(lake
         "to keep them, give c f@1(x) again, then f@2 with keep_values"
     )
     told = altered(lake, column(version="3"))
-    assert (told.rows_lost, told.summary) == (0, "c changed: 30 rows stale, about 12 minutes"), "they were stale"
+    assert (told.rows_lost, told.summary) == (
+        0,
+        "c changed: 30 rows stale, computed again by the next backfill, about 12 minutes",
+    ), "they were stale"
     assert altered(lake, column(version="3")).outcome is Outcome.UNCHANGED
     assert altered(lake, column()).rows_stale == 0
     assert altered(lake, column(version="2", keep_values=True)).summary == "c changed: its values are kept"

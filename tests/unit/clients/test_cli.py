@@ -309,9 +309,14 @@ def test_errors_alike_are_one_group():
     made.append(leman.RowError("j", "n", 9, -1, "KeyError", "'x'", "", 1, "1"))
     assert [(g.error_type, g.message, g.rows, g.example) for g in group_errors(made)] == [
         ("ValueError", "no number: … in …", 3, 0),
-        ("KeyError", "…", 1, 9),
+        ("KeyError", "'x'", 1, 9),
     ]
-    assert len(message_head("a very long message " * 20)) == 80
+    assert len(message_head("a very long message " * 20, ())) == 200
+
+
+def test_what_all_errors_of_a_group_name_is_shown():
+    made = [leman.RowError("j", "n", i, -1, "KeyError", f"'API_KEY' for row {i}", "", 1, "1") for i in range(3)]
+    assert [g.message for g in group_errors(made)] == ["'API_KEY' for row …"]
 
 
 def test_row_states(run, db):

@@ -88,6 +88,33 @@ def test_a_failed_row_has_its_error_and_its_traceback():
     assert "a backfill would leave them NULL and go on" in str(skipped)
 
 
+def test_rows_that_fail_alike_show_one_traceback_and_the_whole_advice():
+    advice = (
+        "(workers do not have your environment: pass the variable with env={'KEY': os.environ['KEY']}, or --env KEY)"
+    )
+    trace = (
+        'Traceback (most recent call last):\n  File "f.py", line 3, in score\n    os.environ["KEY"]\nKeyError: \'KEY\''
+    )
+    error = PreviewError("KeyError", f"'KEY' {advice}", trace, 1)
+    made = preview(*(row("fails", error=error, output="") for _ in range(3)), fails=True)
+    text = str(made)
+    assert text.count("Traceback") == 1
+    assert advice in " ".join(text.split())
+    assert "(raised on 3 rows; this is the first)" in text
+    assert max(map(len, text.splitlines())) <= 80
+    html = made._repr_html_()
+    assert html is not None
+    assert html.count("<details>") == 1
+    assert "(3 rows)" in html
+
+
+def test_an_error_without_a_traceback_is_shown_whole():
+    error = PreviewError(
+        "OutputError", "a text is expected: " + "return str(...) " * 10 + "or give another data_type=", "", 1
+    )
+    assert "or give another data_type=" in str(preview(row("fails", error=error, output="")))
+
+
 def test_what_is_not_known_is_said():
     late = preview(row(), row("unfinished", output="", seconds=None), timed_out=True, seconds_per_row=None)
     assert "not finished in time" in str(late)

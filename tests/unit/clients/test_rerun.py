@@ -57,7 +57,7 @@ def test_a_change_is_told_on_standard_error_with_its_diff(fake, docs, capsys):
     assert docs.add_columns({"words": words}, on_change="update") == 9
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err.splitlines()[0] == f"{CHANGED}; the next backfill recomputes them"
+    assert said.err.splitlines()[0] == f"{CHANGED}"
     assert "  +return 2" in said.err.splitlines()
 
 

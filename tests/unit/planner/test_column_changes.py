@@ -134,7 +134,7 @@ def test_a_long_diff_is_cut():
             outcome(rows_stale=30, rows_lost=30, on_change=None),
             "score changed: 30 finished rows will be computed again",
         ),
-        (outcome(rows_stale=30, on_change=None), "score changed: 30 rows stale"),
+        (outcome(rows_stale=30, on_change=None), "score changed: 30 rows stale, computed again by the next backfill"),
         (
             outcome(rows_stale=30, rows_not_computed=10, expected_seconds=2.0),
             "score changed: 30 rows stale, 10 not computed yet, about 2 seconds",

@@ -144,8 +144,7 @@ def tables_show(
     )
     if states:
         print_line("")
-        known = ("column", "computed", "of these NULL", "of earlier versions", "failed")
-        headings = (*known, "not computed", "of these checkpointed", "ready to commit")
+        headings = ("column", "computed", "NULL", "kept", "failed", "to compute", "checkpointed", "ready")
         print_table(headings, [(name, *_counts(s)) for name, s in states.items()])
 
 

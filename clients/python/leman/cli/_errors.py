@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from leman._table_model import RowError
 from leman.cli._output import print_json, print_line, print_table
 
-_HEAD = 80
+_HEAD = 200
 #: What differs from row to row in one and the same failure: numbers, and what stands in quotes.
 _VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\d+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """Rows on which the function failed alike. `message`: the first line of theirs, with what differs as `…`;
-    `example`: the address of one of them."""
+    """Rows on which the function failed alike. `message`: the first line of theirs, with what differs among them as
+    `…`; `example`: the address of one of them."""
 
     error_type: str
     message: str
@@ -27,19 +27,26 @@ class ErrorGroup:
 
 
 def group_errors(errors: Iterable[RowError]) -> list[ErrorGroup]:
-    """By exception and head of the message, the largest group first."""
+    """By exception and first line of the message without numbers and quotations, the largest group first."""
     counts: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], RowError] = {}
+    first: dict[tuple[str, str], tuple[RowError, list[str]]] = {}
     for error in errors:
-        key = error.error_type, message_head(error.error_message)
+        line = error.error_message.strip().split("\n")[0]
+        key, values = (error.error_type, _VARYING.sub("…", line)), _VARYING.findall(line)
         counts[key] += 1
-        first.setdefault(key, error)
-    return [ErrorGroup(kind, head, rows, first[kind, head].row_address) for (kind, head), rows in counts.most_common()]
+        _, common = first.setdefault(key, (error, values))
+        common[:] = [value if value == other else "…" for value, other in zip(common, values, strict=True)]
+    groups = []
+    for key, rows in counts.most_common():
+        error, common = first[key]
+        groups.append(ErrorGroup(key[0], message_head(error.error_message, common), rows, error.row_address))
+    return groups
 
 
-def message_head(message: str) -> str:
-    """The first line, cut, without what differs from row to row."""
-    line = _VARYING.sub("…", message.strip().split("\n")[0])
+def message_head(message: str, values: Iterable[str]) -> str:
+    """The first line, cut, with these values in place of its numbers and quotations."""
+    left = iter(values)
+    line = _VARYING.sub(lambda _: next(left), message.strip().split("\n")[0])
     return line if len(line) <= _HEAD else line[: _HEAD - 1] + "…"
 
 
