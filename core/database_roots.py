@@ -138,7 +138,7 @@ def not_allowed(sent: str) -> PermissionDenied:
     return PermissionDenied(
         "DATABASE_NOT_ALLOWED",
         f"'{repeated(sent)}' does not lie where this service may work: name a database below one of the places in "
-        "LEMAN_SERVER__DATABASE_ROOTS, or ask whoever runs the service",
+        "LEMAN_SERVER__DATABASE_ROOTS, or ask the operator of the service",
     )
 
 

@@ -58,12 +58,12 @@ STORE_BEGINNINGS = (
     *("GOOGLE_BUCKET", "GOOGLE_SERVICE_ACCOUNT"),
 )
 _STORES = (*STORE_NAMES, *(f"{beginning}*" for beginning in STORE_BEGINNINGS), "IDENTITY_ENDPOINT", "IDENTITY_HEADER")
-#: What a program reads that Spark runs in, beside what functions have.
+#: What programs that Spark runs in read, in addition to what functions have.
 _SPARK = (
     *("SPARK_*", "PYSPARK_*", "_PYSPARK_*", "JAVA_*", "JDK_*", "_JAVA_*", "HADOOP_*", "HDFS_*", "YARN_*", "MAPRED_*"),
     *("KUBERNETES_*", "KUBECONFIG", "KRB5*", "CLASSPATH", "_LEMAN_*"),
 )
-#: For nobody but the process that has it: ways to a JVM, to Spark's daemon, and what is said here.
+#: Private to the process that has it: how to reach a JVM and Spark's daemon, and Leman's own settings.
 _OWN = frozenset({PASSED, CORE_DUMPS, REST, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_LEMAN_WARM_PROCESS"})
 _OWN_BEGINNINGS = ("PYTHON_WORKER_FACTORY_", "_PYSPARK_DRIVER_CONN_INFO")
 #: Whatever the beginning of its name is, it is none of what processes need.

@@ -108,7 +108,7 @@ class Internal(LemanError):
     """A bug of ours."""
 
 
-#: Stored data that this release cannot use, for callers that go on without it.
+#: Stored data that this release cannot use; callers may continue without it.
 UNREADABLE = (DataLoss, UnknownFormat)
 
 

@@ -171,7 +171,7 @@ def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
 
 
 def rows_by_need(header: PlanHeader) -> tuple[int, int]:
-    """Return how many rows of a plan are to be computed anew, and how many for the first time."""
+    """Return how many rows of a plan are computed again, and how many for the first time."""
     never = sum(count.rows for count in header.reasons if count.reason in _NEVER)
     first = min(never, header.rows_to_compute)
     return header.rows_to_compute - first, first
@@ -185,9 +185,8 @@ def changed(outcomes: Iterable[ColumnOutcome]) -> FailedPrecondition:
     details = "; ".join(f"{o.summary} ({', '.join(o.notes)})" for o in found)
     return FailedPrecondition(
         "COLUMN_CHANGED",
-        f"{details}. Nothing was done: say what is to become of it with on_change: 'update' takes the new definition, "
-        "and the next backfill computes the rows anew; 'keep' takes it, and the values that are there stay current; "
-        f"'error' is this refusal{shown}",
+        f"{details}. Nothing was changed. Set on_change: 'update' takes the new definition, and the next backfill "
+        f"computes the rows again; 'keep' takes it and keeps the stored values as current{shown}",
         columns=", ".join(outcome.column for outcome in found),
         rows_stale=sum(outcome.rows_stale for outcome in found),
         rows_stored=sum(outcome.rows_stored for outcome in found),

@@ -136,7 +136,7 @@ def refuse_stale_refresh(plan: RefreshPlan, spec: RefreshSpec) -> RefreshPlan:
     if plan.stale_in_source_view:
         how = (
             f"Refresh the view {plan.definition.query.table} first (cascade does both), or set on_stale_input to "
-            "'warn' to use what is there"
+            "'warn' to use the values as they are"
         )
         raise _input_column_stale(f"View {spec.view}", spec.view, stale, how)
     if spec.on_stale_input is OnStaleInput.FIRST:
@@ -157,7 +157,7 @@ def _input_column_stale(subject: str, name: str, stale: Sequence[StaleInput], ho
     first = " and then ".join(found.column for found in stale)
     how = how or (
         f"Backfill {first} first, or set on_stale_input: 'first' has the job compute them before, "
-        "'warn' computes from what is there"
+        "'warn' uses the values as they are"
     )
     return FailedPrecondition(
         "INPUT_COLUMN_STALE",

@@ -1,4 +1,4 @@
-"""Find where rows that others wrote once more lay before, so that their inputs can be compared.
+"""Find where rewritten rows were before, so that their inputs can be compared.
 
 An upsert writes rows to a new fragment, also those that are as they were, and takes the values of computed columns
 with them. A merge by an indexed key writes an input of a fragment in place. In both cases the value lies where it is

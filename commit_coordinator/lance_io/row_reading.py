@@ -45,7 +45,7 @@ _SAMPLE_ROWS = 8
 _ALL = 1 << 62
 _BLOBS_AS_BYTES: Final = "all_binary"
 _ROW_ID = "_rowid"
-#: What filters may read of a row beside its columns.
+#: What filters may read of a row besides its columns.
 _ROW_COLUMNS = frozenset(
     {_ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
@@ -225,7 +225,9 @@ def _opened(request: ReadRequest, now: dt.datetime) -> tuple[TableSnapshot, _Rea
 
 def _check_incarnation(table: TableSnapshot, request: ReadRequest) -> None:
     if request.incarnation and request.incarnation != table.incarnation:
-        raise Aborted("TABLE_REPLACED", f"{request.uri} is another table now: begin to read it anew", uri=request.uri)
+        raise Aborted(
+            "TABLE_REPLACED", f"{request.uri} was replaced by another table: restart the read", uri=request.uri
+        )
 
 
 def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
@@ -429,7 +431,7 @@ def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float
 
 
 def _rows_within(batch: pa.RecordBatch, size: int) -> int:
-    """Return how many of the first rows have at most so many bytes."""
+    """Return how many of the first rows fit into this many bytes."""
     low, high = 0, batch.num_rows
     while low < high:
         middle = (low + high + 1) // 2

@@ -169,7 +169,7 @@ class _RowsFile:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raise COMMIT_REFUSED where Lance refuses values for good; it does not say of which column they are."""
+        """Raise COMMIT_REFUSED if Lance will never accept the values; it does not name their column."""
         try:
             with using_storage(self._uri):
                 yield

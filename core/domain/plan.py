@@ -201,7 +201,7 @@ class EarlierRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedFile:
-    """A fragment whose rows others wrote once more: those whose inputs and value are as they were keep the value."""
+    """A fragment of rewritten rows: those with equal inputs and an unchanged value keep it."""
 
     #: What is known of the rows without a look at values.
     known: TracedFile

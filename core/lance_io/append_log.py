@@ -37,7 +37,7 @@ _KEEP = datetime.timedelta(hours=1)
 _KEEP_LITTLE = datetime.timedelta(minutes=1)
 #: A fragment with so many rows is not made larger by compaction.
 _FULL = 1024
-#: After so many fragments they are merged to large ones once: each version names all of them.
+#: The number of fragments at which they are merged into large ones: each version names all of them.
 _MANY_FRAGMENTS = 64
 _LARGE = _FULL * _MANY_FRAGMENTS
 #: What Lance may keep in memory of a log: by default that is the manifest of each version that was opened, up to 1 GiB.

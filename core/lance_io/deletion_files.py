@@ -20,7 +20,7 @@ Offsets = npt.NDArray[np.int64]
 _NONE: Offsets = np.empty(0, np.int64)
 _ENDINGS = {"array": "arrow", "bitmap": "bin"}
 _PLAIN, _WITH_RUNS = 12346, 12347
-#: A container has the lower 16 bits of values. With more than so many it is a bitmap, of so many bytes.
+#: A container has the lower 16 bits of values. With more values than this it is a bitmap of this many bytes.
 _LARGEST_ARRAY, _BITMAP_BYTES = 4096, 8192
 #: Bitmaps of so many containers that have runs, or more, say where each container begins.
 _WITH_PLACES = 4

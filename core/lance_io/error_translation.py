@@ -58,7 +58,7 @@ def writing_values(path: str, field: pa.Field) -> Iterator[None]:
 
 
 def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
-    """Return the error of values that Lance refuses for good."""
+    """Return the error for values that Lance will never accept."""
     wider = " or a dictionary with wider indices" if pa.types.is_dictionary(field.type) else ""
     return FailedPrecondition(
         "TYPE_NOT_STORABLE",

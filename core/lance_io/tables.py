@@ -35,7 +35,7 @@ _VERSIONS = "_versions"
 _TAGS_LISTED = 40
 #: A manifest of so many bytes is sent to workers: that of some hundred fragments.
 _SENT_BYTES = 1 << 16
-#: Of so many fragments each is asked of Lance by itself: to parse a manifest of a thousand takes 8 ms.
+#: Up to this many fragments are read one by one: to parse a manifest of a thousand takes 8 ms.
 _FEW_FRAGMENTS = 32
 #: Types of views: Lance computes with them, and stores none.
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}

@@ -1,4 +1,4 @@
-"""Blocking work (Lance, files) beside an event loop: a bounded pool of threads with a bounded queue.
+"""Blocking work (Lance, files) of an event loop: a bounded pool of threads with a bounded queue.
 
 A store that does not answer keeps threads for minutes, and nothing can end them. So a call of a store whose caller has
 gone gives its turn to the next, and keeps its thread alone; a place of which nothing is at work gets a turn although
@@ -30,7 +30,7 @@ _PATIENCE_SECONDS = 0.25
 
 #: Turns beyond all, for places of which nothing is at work.
 _RESERVE = 2
-#: A call without a caller is stuck when it goes on for longer.
+#: A call without a caller counts as stuck after this many seconds.
 _STUCK_SECONDS = 1.0
 #: Calls of one store that may be stuck before further ones are refused, and of all together that give back their turns.
 _MOST_STUCK, _MOST_STUCK_IN_ALL = 8, 48
@@ -99,7 +99,7 @@ class BlockingPool:
         self._of_store: Counter[str] = Counter()
         #: Calls whose callers have gone, and since when, by their stores.
         self._stuck: dict[str, dict[_Turn, float]] = {}
-        #: Calls that go on without their turns.
+        #: Calls that run on without a turn.
         self._without_turn = 0
         self._pending = 0
         self._name = name

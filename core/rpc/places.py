@@ -215,7 +215,7 @@ class _Look:
         return place
 
     def check_table(self, database: str, table: str) -> None:
-        """Refuse a table beside a database."""
+        """Refuse a table in a request that names a database."""
         if not self.from_peer:
             check_not_own(table)
         self.roots.check_table(database, table, self.found.linked.get(database, ""))

@@ -145,7 +145,7 @@ class RegisteredDatabases:
             "DATABASE_NOT_ALLOWED",
             f"'{repeated(sent or place)}' is no registered database, and this service takes no other: name one that "
             "ListDatabases has, "
-            "or ask whoever runs the service to register it",
+            "or ask the operator of the service to register it",
         )
 
     async def read_anew(self) -> None:

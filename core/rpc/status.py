@@ -33,7 +33,7 @@ MAX_STATUS_BYTES = 4 * 1024
 #: Most bytes of a message, percent-encoded as it travels in `grpc-message`.
 MAX_HEADER_BYTES = 2 * 1024
 MAX_FACT_BYTES = 1024
-#: So many characters of a fact are looked at: what stands behind them is cut in any case.
+#: The longest prefix of a fact that is read: the rest is cut in any case.
 _READ = 4 * MAX_FACT_BYTES
 #: A word of a message that is longer, such as a name that a caller made up, is cut.
 _MOST_OF_A_WORD = 400

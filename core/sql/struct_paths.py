@@ -87,7 +87,7 @@ def check_packed(text: str, schema: pa.Schema) -> None:
         if name in columns and not _looks_at_no_name(found, at, at + 1):
             raise invalid(
                 f"{token.text} is a packed struct, of whose fields Lance gives wrong values: compare it with NULL or "
-                "take it as a whole, or write the table anew without the metadata 'packed'"
+                "take it as a whole, or rewrite the table without the metadata 'packed'"
             )
 
 
@@ -109,7 +109,7 @@ def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tup
 
 
 def _field_called(found: Sequence[Token], begin: int, path: _Path) -> _Path:
-    """Go on where the path stands in `get_field(…, 'a')`."""
+    """Continue inside `get_field(…, 'a')`."""
     called = begin >= 2 and found[begin - 1].text == "(" and found[begin - 2].lower == _FIELD
     if not (called and _texts(found, path.end, ",") and _texts(found, path.end + 2, ")")):
         return path

@@ -123,7 +123,7 @@ def check_path(path: str, column: pa.Field | None) -> None:
         raise FailedPrecondition(
             "TYPE_NOT_STORABLE",
             f"'{path}' cannot be read: Lance gives wrong values for single fields of a packed struct. "
-            f"Read the whole column '{column.name}', or write the table anew without the metadata 'packed'",
+            f"Read the whole column '{column.name}', or rewrite the table without the metadata 'packed'",
             column=path,
             type=column.type,
         )

@@ -237,7 +237,7 @@ class Takeovers:
             await self._env_values.forget(job.job_id)
 
     async def _with_stored(self, job: Job) -> Job:
-        """Return a job that nobody runs any more with the rows that it has stored, as a plan finds them."""
+        """Return an abandoned job with the number of rows that it stored, which a plan counts."""
         before = job.progress
         if isinstance(job.request, RefreshSpec) or not before.rows_planned:
             return job

@@ -350,7 +350,7 @@ class BackfillRun:
         self.status.update(stalls=tuple(stalls))
 
     async def _compare_inputs(self, plan: Plan) -> Plan:
-        """Have rows compared that others wrote once more, and return a plan without those whose inputs are the same."""
+        """Compare rewritten rows with their earlier inputs, and return a plan without those whose inputs are equal."""
         while plan.compared:
             rows = sum(compared.rows for compared in plan.compared)
             if self._cost is not None and self._cost < _CHEAP_SECONDS and rows > _CHEAP_ROWS:

@@ -40,7 +40,7 @@ _Result = TypeVar("_Result")
 _MOST_TOGETHER = 32
 _PLANS_AT_ONCE = 8
 _SHOWN = 5
-#: Errors of one column, beside which the others can be computed.
+#: Errors of one column that do not keep the others from being computed.
 _OF_A_COLUMN = frozenset(
     {
         "COLUMN_NOT_DEFINED",
@@ -223,7 +223,7 @@ class ColumnsRun:
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether the job was asked to stop for good."""
+        """Tell whether the job was cancelled."""
         return self._cancelled
 
     @property

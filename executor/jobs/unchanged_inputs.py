@@ -1,4 +1,4 @@
-"""Compare rows that others wrote once more with what they were: where the inputs are the same, no call is needed.
+"""Compare rewritten rows with what they were: if the inputs are equal, no call is needed.
 
 See `ComparedFile`. A row that has its value still is recorded like a row of a compacted file. One that lost it gets it
 from the earlier version, as a checkpoint: Leman's own merges leave computed columns empty. The next plan finds both.

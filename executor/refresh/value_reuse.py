@@ -126,7 +126,7 @@ class ValueReuse:
         return self._found[comparison]
 
     def _equal_inputs(self, earlier: EarlierValues, column: str, ids: Ints, stop: threading.Event) -> Mask:
-        """Tell of rows that were written once more whether the function's inputs are what they were."""
+        """Tell for rewritten rows whether the inputs of the function are equal."""
         function = next(f for f in self._plan.functions if f.column.name == column)
         if len(ids) and function.udf.kind is not UdfKind.SQL:  # an expression costs no more than the comparison
             try:

@@ -56,7 +56,7 @@ def warn_of_open_spark(settings: Spark) -> None:
     missing = [name for name in wanted if settings.conf.get(name, "").lower() != "true"]
     if missing and settings.conf.get("spark.ssl.rpc.enabled", "").lower() != "true":
         _log.warning(
-            "Spark's own connections are open to whoever reaches them: set both in LEMAN_SPARK__CONF, or keep the "
+            "Anyone who can reach Spark's own connections can use them: set both in LEMAN_SPARK__CONF, or keep the "
             "network between executor and workers to yourself",
             reason="SPARK_NOT_AUTHENTICATED",
             missing=missing,

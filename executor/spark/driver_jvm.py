@@ -82,7 +82,7 @@ class DriverJvm:
         self.archive: ClassArchive | None = None
         #: The first Spark job has run.
         self.warm = False
-        #: Spark starts: whoever starts it replaces a JVM that dies.
+        #: Spark starts: the start replaces a JVM that dies.
         self.starting = False
         #: The JVM is to end.
         self.stopping = False

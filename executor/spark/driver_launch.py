@@ -253,7 +253,7 @@ class LaunchedJvm:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it, from any thread; whoever waits for it fails, and ends it."""
+        """Kill it, from any thread; a waiting start fails and cleans it up."""
         _kill_tree(self.process)
 
     def lives(self) -> bool:

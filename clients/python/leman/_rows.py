@@ -53,8 +53,8 @@ class _Incoming:
 
 
 class RowStream:
-    """The rows of one version of a table; interrupted, it goes on where it was. With checkpointed values it begins
-    anew, as there may be more of them by then."""
+    """The rows of one version of a table. An interrupted read resumes where it was; one with checkpointed values
+    restarts, as there may be more of them by then."""
 
     def __init__(self, services: Services, request: tables_pb2.ReadRowsRequest) -> None:
         """Ask for the rows, and wait for their schema. Raises LemanError."""
@@ -73,19 +73,19 @@ class RowStream:
         return self._incoming.version
 
     def reader(self) -> pa.RecordBatchReader:
-        """The rows as pyarrow hands them on. Once it has given rows, a read that cannot go on raises what interrupted
-        it."""
+        """Return the rows as a reader. Once it has given rows, a read that cannot resume raises the error that
+        interrupted it."""
         return pa.RecordBatchReader.from_batches(self.schema, self._batches(None))
 
     def read_all(self) -> pa.Table:
-        """All rows, however often a read has to begin anew. Raises LemanError."""
+        """Return all rows, restarting the read as often as needed. Raises LemanError."""
         found: list[pa.RecordBatch] = []
         for batch in self._batches(found.clear):
             found.append(batch)
         return pa.Table.from_batches(found, self.schema)
 
     def _batches(self, forget: Callable[[], None] | None) -> Iterator[pa.RecordBatch]:
-        """`forget`: what drops the batches so far, where the read begins anew; None: nothing can."""
+        """`forget` drops the batches so far when the read restarts; None: it cannot restart once it has given rows."""
         anew = tables_pb2.ReadRowsRequest()
         anew.CopyFrom(self._request)
         can_go_on = not anew.include_checkpointed

@@ -201,7 +201,7 @@ def _tree(text: str) -> ast.Module:
 
 
 def _find(functions: _Functions, code: CodeType) -> FunctionNode | None:
-    if "TypeCheckMemo" in code.co_names:  # typeguard compiles functions anew with its checks, without decorators
+    if "TypeCheckMemo" in code.co_names:  # typeguard recompiles functions with its checks, without decorators
         at = (code.co_qualname, code.co_firstlineno)
         return next((node for nested, node in functions if (nested.co_qualname, node.lineno) == at), None)
     rewritten = any(name.startswith("@") for name in (*code.co_names, *code.co_varnames))

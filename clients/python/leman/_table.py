@@ -347,7 +347,7 @@ class Table(Relation):
             for name in columns:
                 for stale in self.plan_backfill(name, udf=udf, **parameters).stale_inputs:
                     if stale.column not in columns:
-                        warn(f"{self.name}.{name} is computed from what is there of {stale}")
+                        warn(f"{self.name}.{name} is computed from values that are not current: {stale}")
         had_env = list[bool]()
 
         def start(usable: Mapping[str, str] | None) -> JobFuture:
@@ -362,7 +362,7 @@ class Table(Relation):
             return wait(start(env), f"{self.name}.{column}", progress=progress).job_id
         future = with_usable_env(start, env)
         if env and not any(had_env):
-            warn(f"env was given to nobody: SQL or remote functions compute {self.name}.{', '.join(columns)}")
+            warn(f"env is not used: SQL or remote functions compute {self.name}.{', '.join(columns)}")
         what = f"{self.name}.{columns[0]}" if len(columns) == 1 else f"{self.name}: {len(columns)} columns"
         return [wait(future, what, progress=progress).job_id]
 

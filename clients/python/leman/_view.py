@@ -132,7 +132,7 @@ class View(Relation):
             if on_stale_input == "warn":
                 stale = view.plan_refresh(more.get("src_version"), policy=policy).stale_inputs
                 if stale:
-                    warn(f"{view.name} takes what is there of {'; '.join(map(str, stale))}")
+                    warn(f"{view.name} reads values that are not current: {'; '.join(map(str, stale))}")
             result = view._refresh(
                 progress=progress,
                 policy=policy,
@@ -152,7 +152,7 @@ class View(Relation):
             with_usable_env(functools.partial(one, source, request_id=own), env)
         result = with_usable_env(functools.partial(one, self, request_id=request_id, **asked), env)
         if env and not any(had_env):
-            warn(f"env was given to nobody: no function of {self.name}, or of the views that it rests on, has any")
+            warn(f"env is not used: no Python function computes {self.name} or a view that it reads")
         return result
 
     @boundary

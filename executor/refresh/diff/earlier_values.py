@@ -1,6 +1,6 @@
 """Values that an earlier version of a view has, for rows that are the same again.
 
-A row that was written once more may have the inputs of a function that it had: then the function's value is right too.
+A rewritten row may have the same inputs of a function: then the value of the function is still right.
 That takes a look at the values in both versions of the source.
 """
 

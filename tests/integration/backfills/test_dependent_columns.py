@@ -87,7 +87,7 @@ def test_a_view_is_not_filled_from_what_is_not_there(db, table):
         view.refresh(on_stale_input="last")
     with pytest.raises(errors.InputColumnStale, match="Leave src_version out"):
         view.refresh(src_version=table.describe().version, on_stale_input="first", progress=False)
-    with pytest.warns(UserWarning, match="v takes what is there of a: 60 rows .*; b: 60 rows"):
+    with pytest.warns(UserWarning, match="v reads values that are not current: a: 60 rows .*; b: 60 rows"):
         assert view.refresh(progress=False, on_stale_input="warn").rows_added == 0
     with pytest.raises(errors.InputColumnStale):
         view.refresh(progress=False)

@@ -154,8 +154,10 @@ def test_the_refusal_names_the_ways_out_and_shows_the_diff():
     diff = source_diff(OLD, NEW)
     error = changed([outcome(rows_stale=4000, expected_seconds=720.0, diff=diff, notes=("f@1 → f@2",))])
     assert error.reason == "COLUMN_CHANGED"
-    assert error.message.startswith("score changed: 4,000 rows stale, about 12 minutes (f@1 → f@2). Nothing was done")
-    assert all(f"'{word}'" in error.message for word in ("update", "keep", "error"))
+    assert error.message.startswith(
+        "score changed: 4,000 rows stale, about 12 minutes (f@1 → f@2). Nothing was changed"
+    )
+    assert all(f"'{word}'" in error.message for word in ("update", "keep"))
     assert error.message.endswith("+    return y * 3")
     assert (error.facts["columns"], error.facts["rows_stale"], error.facts["diff"]) == ("score", "4000", diff)
 

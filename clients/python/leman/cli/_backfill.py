@@ -54,7 +54,7 @@ StaleOption = Annotated[
     OnStaleInput,
     typer.Option(
         "--on-stale-input",
-        help="Where computed columns that are read are not current: refuse, go on, or compute these first.",
+        help="If it reads computed columns that are not current: refuse, use them with a warning, or compute them.",
     ),
 ]
 IndexesOption = Annotated[

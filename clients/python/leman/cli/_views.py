@@ -251,7 +251,7 @@ def refresh(  # noqa: PLR0913 - a command's options, all by name
             had_env = _refresh_sources(found, ways, concurrency, on_stale_input, given, quiet=quiet)
             future, has_env = _begin(begin, given)
             if given and not (had_env or has_env):
-                note(f"env was given to nobody: no function of {view}, or of the views that it rests on, has any")
+                note(f"env is not used: no Python function computes {view} or a view that it reads")
         else:
             future = begin(env=given)
         job = future.job() if no_wait else follow_job(future, view, quiet=quiet)
