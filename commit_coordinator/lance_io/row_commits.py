@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import lance
 import numpy as np
@@ -19,14 +20,14 @@ from commit_coordinator.lance_io.commit_outcomes import commit_outcomes
 from commit_coordinator.lance_io.first_version import first_version
 from commit_coordinator.lance_io.table_handle import TableHandle
 from core.domain.plan import StagedFile
-from core.domain.row_address import fragments_of, offsets_of
+from core.domain.row_address import addresses_of, fragments_of, offsets_of
 from core.domain.table import TableField
 from core.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from core.lance_io import commit_history
 from core.lance_io.conditional_puts import check_store
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
-from core.lance_io.scan import judged
+from core.lance_io.scan import judged, may_read_large, offsets_matching
 from core.lance_io.table_creation import create_empty
 from core.lance_io.tables import INCARNATION_KEY, LanceTables, open_table
 from core.lance_io.transactions import Transactions
@@ -192,9 +193,18 @@ def matching(dataset: lance.LanceDataset, where: str) -> Matching:
     try:
         with using_storage(dataset.uri):
             spoken = Dialect(dataset).lance(where)
-            scanner = dataset.scanner(columns=[], filter=spoken, with_row_address=True, batch_size=_SCAN_ROWS)
-            for batch in judged(iter(scanner.to_batches()), where):
-                found.add(batch.column("_rowaddr").to_numpy().astype(np.int64))
+            fragments = dataset.get_fragments() if may_read_large(dataset, spoken) else []
+            large = {f.fragment_id: offsets_matching(dataset, f, spoken) for f in fragments}
+            left = [fragment for fragment in fragments if large[fragment.fragment_id] is None]
+            for fragment_id, offsets in large.items():
+                if offsets is not None and len(offsets):
+                    found.add(addresses_of(fragment_id, offsets))
+            if left or not fragments:  # an index is used only where no fragments are named
+                some = left if len(left) < len(fragments) else None
+                asked: dict[str, Any] = {"filter": spoken, "with_row_address": True, "batch_size": _SCAN_ROWS}
+                scanner = dataset.scanner(columns=[], fragments=some, **asked)
+                for batch in judged(iter(scanner.to_batches()), where):
+                    found.add(batch.column("_rowaddr").to_numpy().astype(np.int64))
     except Unavailable:
         LanceTables().check_filter(dataset.uri, where, int(dataset.version))
         raise

@@ -17,12 +17,14 @@ from commit_coordinator.lance_io.checkpointed_rows import CheckpointedRows
 from commit_coordinator.tables.decoded_size import bytes_beside_dictionaries
 from commit_coordinator.tables.requests import ReadRequest
 from core.checkpoints.rows import ROW_ADDRESS
+from core.domain.ranges import RowRange
 from core.domain.table import TableField, TableSnapshot
 from core.domain.view import INTERNAL_COLUMNS, IS_SET
 from core.errors import Aborted, FailedPrecondition, InvalidArgument
+from core.lance_io import deletions
 from core.lance_io.dialect import Dialect
 from core.lance_io.error_translation import using_storage
-from core.lance_io.scan import judged
+from core.lance_io.scan import judged, offsets_matching
 from core.lance_io.tables import LanceTables, snapshot_of
 from core.lance_io.views.source import blob_sizes
 from core.sql import filters
@@ -327,10 +329,16 @@ class _Reading:
 
     def _filtered(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
         """Yield the same of a filter: the matching rows are found first, of which an address takes 8 bytes."""
-        found = self._matching(fragment)
+        most = None if self._left == _ALL else self._offset + self._left
+        with using_storage(self._request.uri):
+            large = offsets_matching(self._dataset, fragment, self._where, most)
+        found = self._matching(fragment) if large is None else large
         addresses = found[self._offset :][: self._left]
         self._offset -= min(self._offset, len(found))
         self._left -= len(addresses)
+        if large is not None:
+            yield from self._chosen(fragment, addresses)
+            return
         at = 0
         while at < len(addresses):
             around = addresses[at : at + self._window]
@@ -338,6 +346,26 @@ class _Reading:
                 window, taken = self._held(fragment, part, self._between(addresses[at : at + part]))
                 yield window
                 at += taken
+                if taken < part:
+                    break
+
+    def _chosen(self, fragment: lance.LanceFragment, offsets: Addresses) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the rows at physical offsets: a filter that reads large values is not evaluated once more."""
+        places = offsets
+        if fragment.num_deletions:
+            live = deletions.live(fragment, RowRange(0, fragment.physical_rows))
+            places = np.searchsorted(np.flatnonzero(live), offsets)
+        while len(places):
+            begin = int(places[0])
+            rows = int(places[np.searchsorted(places, begin + self._window) - 1]) + 1 - begin
+            for part in self._parts(fragment, rows, {"offset": begin, "limit": rows}):
+                window, taken = self._held(fragment, part, {"offset": begin, "limit": part})
+                wanted = np.zeros(taken, np.bool_)
+                wanted[places[: np.searchsorted(places, begin + taken)] - begin] = True
+                ends = np.cumsum([batch.num_rows for batch in window])[:-1]
+                yield [batch.filter(pa.array(m)) for batch, m in zip(window, np.split(wanted, ends), strict=True)]
+                begin += taken
+                places = places[np.searchsorted(places, begin) :]
                 if taken < part:
                     break
 

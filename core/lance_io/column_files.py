@@ -171,6 +171,16 @@ def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
         return None if buffer is None else row_states.decode_nulls(buffer)
 
 
+def column_bytes(uri: str, file: str) -> list[int]:
+    """Return how many bytes a data file has of each of its columns, by its footer.
+
+    Raises:
+        LemanError: what `reading_file` gives.
+    """
+    with reading_file(uri, f"Data file {file}"):
+        return footer.read_column_bytes(*filesystem_of(data_path(uri, file)))
+
+
 def tells_nulls(kind: pa.DataType) -> bool:
     """Tell whether column files of a type say which rows are NULL: they do where values may be large.
 

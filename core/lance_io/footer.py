@@ -51,6 +51,11 @@ def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
     return _read(filesystem, path, lambda end: end.rows)
 
 
+def read_column_bytes(filesystem: pafs.FileSystem, path: str) -> list[int]:
+    """Return how many bytes the pages of each column of the file have. Raises what `read_buffer` raises."""
+    return _read(filesystem, path, lambda end: end.column_bytes())
+
+
 def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
     """Return where in a whole file a global buffer begins, and its length.
 
@@ -123,6 +128,13 @@ class _End:
         """Return a global buffer; the first one is the file's descriptor."""
         return self._part(*self._places[number])
 
+    def column_bytes(self) -> list[int]:
+        """Return how many bytes the pages of each column have."""
+        _, table, _, _, columns, _, _, _ = _FOOTER.unpack(self._tail[-_FOOTER.size :])
+        places = _PLACE.iter_unpack(self._part(table, columns * _PLACE.size))
+        found = (_column_class().FromString(self._part(*place)) for place in places)
+        return [sum(sum(page.buffer_sizes) for page in column.pages) for column in found]
+
     def _part(self, start: int, length: int) -> bytes:
         if start + length > self._size:
             raise ValueError(f"{length} bytes at {start} would lie behind its end")
@@ -167,3 +179,22 @@ def _descriptor_class() -> Any:
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.FileDescriptor"))
+
+
+@cache
+def _column_class() -> Any:
+    """Return what is needed of `ColumnMetadata` in Lance's file2.proto: the sizes of its pages' buffers."""
+    file = descriptor_pb2.FileDescriptorProto(name="leman/lance_column.proto", package="leman.lance", syntax="proto3")
+    column = file.message_type.add(name="ColumnMetadata")
+    page = column.nested_type.add(name="Page")
+    page.field.add(name="buffer_sizes", number=2, type=_Proto.TYPE_UINT64, label=_Proto.LABEL_REPEATED)
+    column.field.add(
+        name="pages",
+        number=2,
+        type=_Proto.TYPE_MESSAGE,
+        label=_Proto.LABEL_REPEATED,
+        type_name=".leman.lance.ColumnMetadata.Page",
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.ColumnMetadata"))

@@ -24,14 +24,16 @@ from core.lance_io.opening import open_by_manifest, open_version
 from core.lance_io.panics import panics_as_errors
 from core.lance_io.row_ids import reading_row_ids
 from core.lance_io.table_errors import table_error
-from core.lance_io.tables import file_format
+from core.lance_io.tables import field_ids, file_format
 from core.locations import in_object_store
 from core.sorted_sets import distinct
+from core.sql import filters
 from core.udf import blobs
 
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
 _READAHEAD = 4
+_MATCHES, _PLACE = "__matches", "__place"
 #: Column files whose ends are read at once, to learn which rows are NULL.
 _FOOTERS_AT_ONCE = 16
 #: Rows that are evaluated at once: an expression may cost much, and a batch is safe only when all of it is evaluated.
@@ -225,9 +227,11 @@ class FragmentReader:
             return {}
         with self._reading():
             spoken = self._dialect.lance(where)
-            return _by_fragment(
-                self._dataset.scanner(columns=[], filter=spoken, fragments=fragments, with_row_address=True)
-            )
+            found = {f.fragment_id: offsets_matching(self._dataset, f, spoken) for f in fragments}
+            if left := [fragment for fragment in fragments if found[fragment.fragment_id] is None]:
+                scanner = self._dataset.scanner(columns=[], filter=spoken, fragments=left, with_row_address=True)
+                found |= _by_fragment(scanner, where)
+        return {fragment_id: offsets for fragment_id, offsets in found.items() if offsets is not None and len(offsets)}
 
     def matching(self, addresses: Sequence[int], where: str) -> list[int]:
         """Return those of some row addresses that a filter matches; deleted rows are left out.
@@ -384,6 +388,79 @@ def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
     return np.concatenate(found)
 
 
+def offsets_matching(
+    dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str, most: int | None = None
+) -> Offsets | None:
+    """Return the physical offsets of the live rows that a filter matches, where it reads values that are large.
+
+    A scan with a filter loads all pages of such values when it begins. Here few rows are read at a time, by a dataset
+    with a small cache.
+
+    Args:
+        dataset: The table.
+        fragment: One of its fragments.
+        where: The filter, as Lance reads it.
+        most: How many rows are wanted; None: all.
+
+    Returns:
+        None where the values are small, and where Lance cannot evaluate the filter so: a scan does, or tells why.
+    """
+    row_bytes = _bytes_read(dataset, fragment, where) / max(1, fragment.physical_rows)
+    if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
+        return None
+    few = max(1, int(CHUNK_BYTES / row_bytes))
+    found: list[Offsets] = [np.empty(0, np.int64)]
+    try:
+        careful = open_version(dataset.uri, int(dataset.version), cache_bytes=CHUNK_BYTES)
+        names = {_MATCHES: f"({where})", _PLACE: "_rowaddr"}
+        for at in range(0, fragment.count_rows(), few):
+            scanner = careful.scanner(
+                columns=names, offset=at, limit=few, fragments=[fragment], batch_size=few, **_WIDE
+            )
+            rows = scanner.to_table()
+            matching = rows.filter(rows.column(_MATCHES)).column(_PLACE)
+            found.append(offsets_of(matching.to_numpy().astype(np.int64)))
+            if most is not None and sum(map(len, found)) >= most:
+                break
+    except LANCE_ERRORS:
+        return None
+    return np.concatenate(found)[:most]
+
+
+def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str) -> int:
+    """Return how many bytes a fragment stores of the columns that a filter reads, without numbers and blobs."""
+    if not has_wide_rows(fragment):
+        return 0
+    ids = _large_fields(dataset, where)
+    size = 0
+    for file in fragment.metadata.files:
+        if ids.isdisjoint(file.fields) or file.base_id is not None:
+            continue
+        try:
+            columns = column_files.column_bytes(dataset.uri, str(file.path))
+        except (NotFound, DataLoss):  # as in a format that is not known here
+            continue
+        places = zip(file.fields, file.column_indices, strict=True)
+        size += sum(columns[at] for field_id, at in places if field_id in ids and 0 <= at < len(columns))
+    return size
+
+
+def may_read_large(dataset: lance.LanceDataset, where: str) -> bool:
+    """Tell whether a filter, as Lance reads it, reads a column whose values may be large."""
+    return bool(_large_fields(dataset, where))
+
+
+def _large_fields(dataset: lance.LanceDataset, where: str) -> set[int]:
+    mentioned = filters.names(where)
+    pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
+    return {
+        field_id
+        for arrow, field in pairs
+        if arrow.name.casefold() in mentioned and column_files.tells_nulls(arrow.type) and not blobs.is_blob(arrow)
+        for field_id in field_ids(field)
+    }
+
+
 def has_wide_rows(fragment: lance.LanceFragment) -> bool:
     """Tell whether a batch of the usual number of rows may be too large to be held."""
     return _row_bytes(fragment) * CHUNK_ROWS > CHUNK_BYTES
@@ -395,10 +472,10 @@ def _row_bytes(fragment: lance.LanceFragment) -> float:
     return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
 
 
-def _by_fragment(scanner: lance.LanceScanner) -> dict[int, Offsets]:
-    """Return the physical offsets of the rows that a scanner of row addresses finds."""
+def _by_fragment(scanner: lance.LanceScanner, where: str = "") -> dict[int, Offsets]:
+    """Return the physical offsets of the rows that a scanner of row addresses finds, by a filter of the caller's."""
     found: dict[int, list[Offsets]] = {}
-    for batch in scanner.to_batches():
+    for batch in judged(iter(scanner.to_batches()), where):
         addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
         fragments, offsets = fragments_of(addresses), offsets_of(addresses)
         for fragment_id in distinct(fragments).tolist():

@@ -316,7 +316,7 @@ def _field(arrow: pa.Field, field: Any) -> TableField:
     children: tuple[TableField, ...] = ()
     if pa.types.is_nested(arrow.type) and not blobs.is_blob(arrow):
         children = tuple(_field(*pair) for pair in _inner_fields(arrow.type, field))
-    return TableField(arrow, tuple(_ids(field)), children)
+    return TableField(arrow, tuple(field_ids(field)), children)
 
 
 def _inner_fields(kind: pa.DataType, field: Any) -> Iterable[tuple[pa.Field, Any]]:
@@ -328,11 +328,11 @@ def _inner_fields(kind: pa.DataType, field: Any) -> Iterable[tuple[pa.Field, Any
     return zip((kind.field(at) for at in range(kind.num_fields)), field.children(), strict=True)
 
 
-def _ids(field: Any) -> list[int]:
+def field_ids(field: Any) -> list[int]:
     """Return the ids of a field and its children, in file order."""
     found = [field.id()]
     for child in field.children():
-        found += _ids(child)
+        found += field_ids(child)
     return found
 
 
