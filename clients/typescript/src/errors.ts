@@ -155,7 +155,9 @@ function wasCut(code: Code, message: string): boolean {
 export function lostConnection({ code, message }: LemanError): boolean {
   return (
     code === "UNAVAILABLE" &&
-    /connection dropped|socket closed|econnreset|epipe|connection reset|recvmsg|rst_stream|connection termination/i.test(message) &&
+    /connection dropped|socket closed|econnreset|epipe|connection reset|recvmsg|rst_stream|connection termination/i.test(
+      message,
+    ) &&
     !/no connection established|failed to connect/i.test(message)
   );
 }
