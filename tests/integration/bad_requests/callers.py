@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import string
+import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +33,10 @@ class Outcome:
     facts: dict[str, str] = field(default_factory=dict)
     #: The field that is wrong, as its BadRequest has it.
     wrong: str = ""
+    #: What the status has for a message, where it is another one than gRPC's own.
+    differs: str = ""
+    #: Of the trailers, as they travel; 0: over HTTP.
+    size: int = 0
 
 
 class GrpcCaller:
@@ -100,7 +106,12 @@ def _outcome_of(error: Any) -> Outcome:
             if detail.Is(known.DESCRIPTOR):
                 detail.Unpack(known)
     wrong = "".join(violation.field for violation in bad.field_violations)
-    return Outcome(error.code().name, info.reason, info.domain, error.details() or "", dict(info.metadata), wrong)
+    trailers = [(key, value.encode() if isinstance(value, str) else value) for key, value in error.trailing_metadata()]
+    size = sum(len(key) + (4 * len(value) // 3 if key.endswith("-bin") else len(value)) for key, value in trailers)
+    size += len(urllib.parse.quote(error.details() or "", safe=string.punctuation + " "))
+    differs = "" if status.message == (error.details() or "") else status.message
+    facts = dict(info.metadata)
+    return Outcome(error.code().name, info.reason, info.domain, error.details() or "", facts, wrong, differs, size)
 
 
 def _outcome_of_json(error: dict[str, Any]) -> Outcome:

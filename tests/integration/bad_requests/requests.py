@@ -96,9 +96,10 @@ def bad_json(method: MethodDescriptor, right: Callable[[], Message]) -> Iterator
     )
 
 
-def put(message: Any, path: Path, text: str) -> None:
-    """Set the text at a path of a message, in a list as the only one."""
-    _put(_holder(message, path), path[-1], [text] if path[-1].is_repeated else text)
+def put(message: Any, path: Path, value: str | list[str] | dict[str, str]) -> None:
+    """Set the value at a path of a message: a text, in a list as the only one, all of a list, or what a map has."""
+    in_list = path[-1].is_repeated and isinstance(value, str)
+    _put(_holder(message, path), path[-1], [value] if in_list else value)
 
 
 def _holder(message: Any, path: Path) -> Any:

@@ -29,6 +29,7 @@ STRINGS = {
     "slashes": "a/b\\c",
     "dot": ".",
     "own folder": "_leman",
+    "invisible": "a\u200bb\u3164",
     "unicode": "\u202eе́\U0001f600\ufffd\u2028",
     "sql": "'; DROP TABLE docs; --",
     "formats": "%s%n${7*7}{{7*7}}$(id)`id`",

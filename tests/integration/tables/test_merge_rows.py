@@ -11,6 +11,7 @@ import psutil
 import pyarrow as pa
 import pytest
 
+from core.rpc.status import error_from_rpc
 from leman.v1 import tables_pb2
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
 from tests.integration.commits.test_commit_service import refusal, run
@@ -216,6 +217,31 @@ def test_what_cannot_be_merged_is_refused_with_a_reason(table, rows, header, cod
 
     assert run(scenario) == (grpc.StatusCode[code], reason, field)
     assert (by_id(table, "x", "c"), table.open().version, data_files(table.uri)) == (before, version, files)
+
+
+def test_keys_that_cannot_be_matched_are_refused_at_once_by_name(tmp_path):
+    keys = {
+        "json": pa.array(["1", "2"]).cast(pa.json_()),
+        "list": pa.array([[1], [2]]),
+        "struct": pa.array([{"a": 1}, {"a": 2}]),
+        "blob": pa.array([b"a", b"b"], pa.large_binary()),
+        'quo"te': pa.array([1, 2]),
+    }
+    blob = pa.field("blob", pa.large_binary(), metadata={"lance-encoding:blob": "true"})
+    fields = [blob if name == "blob" else pa.field(name, values.type) for name, values in keys.items()]
+    rows = pa.table(list(keys.values()), schema=pa.schema(fields))
+    lance.write_dataset(rows, tmp_path / "t.lance")
+
+    async def scenario():
+        async with coordinator(str(tmp_path)) as up:
+            for name in (*keys, "struct.a", "nope"):
+                with pytest.raises(grpc.aio.AioRpcError) as caught:
+                    await up.merge(rows, on=[name])
+                error = error_from_rpc(caught.value)
+                assert (error.reason, error.field) == ("BAD_COLUMN", "header.on"), name
+                assert f"'{name}'" in error.message
+
+    run(scenario)
 
 
 def test_a_stream_that_is_cut_off_changes_nothing(table):
