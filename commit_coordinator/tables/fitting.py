@@ -19,6 +19,8 @@ from core.udf.validation import column_not_found
 
 #: Rows whose values are converted at once.
 _CONVERTED_ROWS = 1 << 16
+#: Types for which no cast of SQL is named: it depends on the values, or there is none.
+_WITHOUT_ADVICE = (pt.is_boolean, pt.is_null, pt.is_fixed_size_binary, pt.is_time, pt.is_duration)
 
 
 class Fitting:
@@ -163,7 +165,9 @@ def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
         return ". Say that the time of day is cut off: cast(… as date)"
     if pt.is_nested(have) or pt.is_nested(want) or pt.is_dictionary(want) or isinstance(want, pa.BaseExtensionType):
         return ""
-    if pt.is_boolean(want) or pt.is_null(want) or pt.is_fixed_size_binary(want):
+    if pt.is_boolean(have) and pt.is_decimal(want):
+        return f". Convert it: cast(cast(… as int) as decimal({want.precision}, {want.scale}))"
+    if any(is_kind(want) for is_kind in _WITHOUT_ADVICE):
         return ""
     return f". Convert it: arrow_cast(…, '{rust_name(want)}')"
 

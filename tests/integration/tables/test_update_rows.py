@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import re
 
 import grpc
 import lance
@@ -392,3 +393,30 @@ def test_expressions_change_no_number_and_no_moment_on_the_way_into_their_column
     )
     assert then["tz"].replace(tzinfo=None) != then["at"]
     assert then["tz"].astimezone(dt.UTC).replace(tzinfo=None) - then["at"] == dt.timedelta(days=1)
+
+
+def test_the_cast_that_a_refusal_of_an_expression_advises_is_taken(tmp_path):
+    columns = {"b": pa.binary(), "s": pa.string(), "f": pa.float64(), "n": pa.int32(), "d": pa.decimal128(10, 2)}
+    columns["at"] = pa.timestamp("us")
+    nulls = pa.table([pa.array([1]), *(pa.nulls(1, kind) for kind in columns.values())], names=["id", *columns])
+    lance.write_dataset(nulls, tmp_path / "t.lance")
+    asked = {
+        "b": ("'abc'", b"abc"),
+        "s": ("b", "abc"),
+        "f": ("cast('1.25' as decimal(10, 2))", 1.25),
+        "n": ("id = 1", 1),
+        "d": ("id = 1", 1),
+        "at": ("5", dt.datetime(1970, 1, 1, microsecond=5)),
+    }
+
+    async def scenario():
+        async with coordinator(tmp_path) as up:
+            for column, (expression, _) in asked.items():
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await up.update("true", expressions={column: expression})
+                advice = re.search(r"Convert it: (.*)", refused.value.details())
+                assert advice, refused.value.details()
+                await up.update("true", expressions={column: advice[1].replace("…", expression)})
+            return (await up.read()).to_pylist()[0]
+
+    assert run(scenario) == {"id": 1, **{column: value for column, (_, value) in asked.items()}}
