@@ -27,6 +27,7 @@ _OF_TYPED_DICT = {
     "__optional_keys__", "__orig_bases__", "__parameters__", "__qualname__", "__readonly_keys__", "__required_keys__",
     "__total__",
 }  # fmt: skip
+_WITHOUT_STATE = 2  # parts of what pickle makes of an object
 _MAKES = ("__new_member__", "__init__")
 _ALSO_MADE = {"cache_parameters", "__wrapped__", *functools.WRAPPER_ASSIGNMENTS}
 
@@ -45,6 +46,8 @@ def implementations(value: Any) -> dict[type, Callable[..., Any]] | None:
 def taken_apart(value: Any) -> tuple[Any, ...] | None:
     """How a worker makes such an object anew, as `object.__reduce__` has it; None where pickle knows that itself."""
     way = _WAYS.get(type(value)) or (_derived if issubclass(type(value), tuple(_DESCRIPTORS)) else None)
+    if way is None and type(value).__name__ == "Meta" and type(value).__module__ == "msgspec":
+        way = _struct_meta
     found = way(value) if way is not None else None
     return None if found is None or has_name(value) else found
 
@@ -82,7 +85,12 @@ def _says_function(value: Any) -> bool:
 
 def reduced(value: Any, registered: Any, protocol: int) -> Any:
     """What pickle makes of an object. A class of the user's own keeps its attributes where its base class, such as
-    numpy's array, leaves them out."""
+    numpy's array, leaves them out. Raises UdfDefinitionError for one that workers could not make."""
+    if type(value).__module__.startswith("beartype.vale"):  # what it pickles can be neither loaded nor compared
+        raise UdfDefinitionError(
+            f"a value of type {type(value).__qualname__} of beartype.vale cannot be sent to workers. Check it in a"
+            " function of your own."
+        )
     way = registered.get(type(value))
     parts = way(value) if way is not None else value.__reduce_ex__(protocol)
     parts = _library_models.before_calls(value, parts)
@@ -109,14 +117,51 @@ def member_attributes(value: enum.Enum) -> dict[str, Any]:
 
 
 def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
-    """How a worker makes a class of the user's own, given what cloudpickle sends of it, which lacks some of them."""
+    """How a worker makes a class of the user's own, given what cloudpickle sends of it, which lacks some of them
+    and has attributes in the order of their names."""
+    if len(parts) <= _WITHOUT_STATE:
+        return parts
+    state, slots = parts[2]
+    in_order = {name: state[name] for name in vars(kind) if name in state}
+    parts = (*parts[:2], (in_order | state, slots), *parts[3:])
     if isinstance(kind, enum.EnumMeta):
         return _enum_apart(kind, parts)
     if type(kind).__name__ == "_TypedDictMeta":
         own = {name: vars(kind)[name] for name in _OF_TYPED_DICT & vars(kind).keys()}
         generic = tuple(base for base in kind.__bases__ if base is typing.Generic)
         return typed_dict, (type(kind), kind.__name__, generic, own)
+    if type(kind).__module__.partition(".")[0] == "msgspec":
+        return _struct_apart(kind, parts)
     return parts
+
+
+def _struct_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a worker makes a Struct of msgspec, whose fields are made from its annotations and defaults alone."""
+    names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
+    hints = vars(kind).get("__annotations__", {})
+    fields = {}
+    for name in hints.keys() & names.keys():
+        default: Any = defaults.get(name)
+        is_factory = type(default).__name__ == "Factory"
+        has_default = name in defaults and type(default).__name__ != "NoDefaultType"
+        given = {"default_factory": default.factory} if is_factory else {"default": default}
+        fields[name] = {"name": names[name], **(given if has_default else {})}
+    config = kind.__struct_config__
+    settings = {name: getattr(config, name) for name in dir(config) if not name.startswith("_")}
+    settings["kw_only"] = any(name not in kind.__match_args__ for name in fields)
+    state, slots = parts[2]
+    made_of = ("__annotations__", "__module__", "__qualname__", "__doc__", "__post_init__")
+    body = {name: state[name] for name in made_of if name in state}
+    rest = {name: item for name, item in state.items() if name not in (*made_of, "__slots__", *fields)}
+    return struct_class, (type(kind), kind.__name__, kind.__bases__, body, fields, settings), (rest, slots), *parts[3:]
+
+
+def _struct_meta(value: Any) -> tuple[Any, ...]:
+    settings = {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
+    given = {name: item for name, item in settings.items() if item is not None}
+    kind: Any = type(value)
+    return functools.partial(kind, **given), ()
 
 
 def _enum_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -228,6 +273,14 @@ def typed_dict(kind: Any, name: str, bases: tuple[Any, ...], own: dict[str, Any]
     return made
 
 
+def struct_class(
+    kind: Any, name: str, bases: tuple[Any, ...], body: dict[str, Any], fields: dict[str, Any], settings: dict[str, Any]
+) -> Any:
+    """A Struct of msgspec."""
+    field = importlib.import_module("msgspec").field
+    return kind(name, bases, {**body, **{each: field(**given) for each, given in fields.items()}}, **settings)
+
+
 def descriptor(kind: Any, base: Any, functions: tuple[Any, ...], own: dict[str, Any]) -> Any:
     """A descriptor of a class that the user derived from one of Python's."""
     made = kind.__new__(kind, *functions)
@@ -236,7 +289,7 @@ def descriptor(kind: Any, base: Any, functions: tuple[Any, ...], own: dict[str, 
     return made
 
 
-BUILDERS = (cached, add_implementations, proxy, set_state, made_enum, fill_enum, typed_dict, descriptor)
+BUILDERS = (cached, add_implementations, proxy, set_state, made_enum, fill_enum, typed_dict, struct_class, descriptor)
 
 
 def _cache(value: Any) -> tuple[Any, ...]:

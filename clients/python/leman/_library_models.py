@@ -28,13 +28,15 @@ def described(value: type) -> list[Any] | None:
     kind = _base(value, "pydantic", "BaseModel")
     if kind is not None:
         return _pydantic(value)
+    if "__is_pydantic_dataclass__" in vars(value):
+        return [*_pydantic(value), vars(value).get("__pydantic_config__")]
     kind = _base(value, "msgspec", "Struct")
     return None if kind is None else _msgspec(value)
 
 
 def is_derived(name: str, item: Any) -> bool:
     """Tell whether the library made this attribute of a class from what `described` gives."""
-    if name.startswith(_DERIVED) or name in _DERIVED_NAMES:
+    if name.startswith(_DERIVED) or name in _DERIVED_NAMES or name == "__is_pydantic_dataclass__":
         return True
     return type(item).__module__.partition(".")[0] == "sqlalchemy"
 
@@ -69,10 +71,18 @@ def before_calls(value: Any, parts: Any) -> Any:
     """What pickle makes of an object, without what calls have left in it."""
     if type(value) is decimal.Context:  # what was inexact, by rules that it has
         return parts[0], (*parts[1][:6], [], *parts[1][7:])
+    if type(value).__name__ == "ModelPrivateAttr" and type(value).__module__.partition(".")[0] == "pydantic":
+        return type(value)(value.default, default_factory=value.default_factory).__reduce_ex__(4)
     left = _LEFT_BY_CALLS.get((type(value).__module__.partition(".")[0], type(value).__name__))
     if left is None or not isinstance(parts, tuple) or len(parts) < _WITH_STATE or type(parts[2]) is not dict:
         return parts
     return (*parts[:2], {**parts[2], **{name: {} for name in left if name in parts[2]}}, *parts[3:])
+
+
+def made_from_seeds(name: str, item: Any) -> bool:
+    """Tell whether attrs made a method with a number in it that is another one in each process."""
+    code = getattr(item, "__code__", None)
+    return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
 
 
 def checked_function(value: FunctionType) -> tuple[FunctionType, list[Any]] | None:

@@ -309,7 +309,9 @@ class _Walker:
         for attribute, item in sorted(held.items()):
             if attribute in _NOT_CODE or isinstance(item, MemberDescriptorType) or _generated(item):
                 continue
-            if described is None or not _library_models.is_derived(attribute, item):
+            if _library_models.made_from_seeds(attribute, item):
+                parts.append(of_parts(attribute.encode(), b"generated"))
+            elif described is None or not _library_models.is_derived(attribute, item):
                 self.text.value(f"{value.__qualname__}.{attribute}", item)
                 parts.append(of_parts(attribute.encode(), self._at(f"{value.__qualname__}.{attribute}", item)))
         if dataclasses.is_dataclass(value):
@@ -556,6 +558,8 @@ class _Walker:
         apart = _by_value.taken_apart(value)
         try:
             parts = _by_value.reduced(value, copyreg.dispatch_table, 4) if apart is None else apart[:2]
+        except UdfDefinitionError as error:
+            raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
         except Exception:  # noqa: BLE001 - objects may refuse in any way they like
             raise self._unreadable(value) from None
         if all(getattr(type(value), name) is getattr(object, name, None) for name in _PICKLED_BY_OBJECT):

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 
+import cloudpickle
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -32,7 +33,8 @@ EDITS = {
     "order of a Counter": "import collections\nD = collections.Counter('ab' if K == 2 else 'ba')\ndef f(n): return D.most_common(1)",
     "order of an object's attributes":
         "import types\nN = types.SimpleNamespace()\nfor a in ['x', 'y'][::K * 2 - 5]: setattr(N, a, 1)\ndef f(n): return list(vars(N))",
-    "order of a class": "C = type('C', (), {'x': 1, 'y': 2} if K == 2 else {'y': 2, 'x': 1})\ndef f(n): return list(vars(C))",
+    "order of a class": "C = type('C', (), {'x': 1, 'y': 2} if K == 2 else {'y': 2, 'x': 1})\n"
+        "def f(n): return [name for name in vars(C) if len(name) == 1]",
     "order of keywords":
         "import functools\ndef g(**kw): return next(iter(kw))\nP = functools.partial(g, **({'a': 1, 'b': 1} if K == 2 else {'b': 1, 'a': 1}))\n"
         "def f(n): return P()",
@@ -183,6 +185,18 @@ MODELS = {
     "msgspec, a setting": "import msgspec\nclass S(msgspec.Struct, frozen=K == 2):\n    n: int = 1\ndef f(n): return S(n).n",
     "msgspec, names":
         "import msgspec\nclass S(msgspec.Struct, rename='camel' if K == 2 else 'kebab'):\n    a_b: int = 1\ndef f(n): return S(n).a_b",
+    "attrs, frozen":
+        "import attrs\n@attrs.frozen\nclass A:\n    n: list = attrs.Factory(lambda: [K])\ndef f(n): return A().n",
+    "msgspec, fields of several kinds":
+        "import msgspec, typing\nclass B(msgspec.Struct, tag='b', frozen=True):\n    x: typing.Annotated[int, msgspec.Meta(ge=K - 9)]\n"
+        "class S(B, rename='camel', kw_only=True, frozen=True):\n    a_b: int = K\n    c: list = msgspec.field(default_factory=list)\n    d: int\n"
+        "    def m(self): return self.d * K\n    def __post_init__(self): self.c.append(K)\n"
+        "def f(n): return msgspec.json.encode(S(1, d=n)), S(1, d=n).m(), msgspec.convert({'type': 'b', 'x': 1, 'd': 2}, S)",
+    "pydantic, a dataclass":
+        "import pydantic.dataclasses\n@pydantic.dataclasses.dataclass(config={'frozen': K == 2})\nclass M:\n    n: int = 1\n"
+        "def f(n):\n    m = M()\n    try: m.n = 5\n    except Exception: pass\n    return m.n",
+    "pydantic, a private attribute":
+        "import pydantic\nclass M(pydantic.BaseModel):\n    _p: int = pydantic.PrivateAttr(default=K)\n    v: int = 1\ndef f(n): return M()._p",
     "msgspec, a type": "import msgspec\nclass S(msgspec.Struct):\n    n: (int if K == 2 else float)\ndef f(n): return S(n).n",
     "an object in Annotated":
         "import dataclasses, typing\nclass Unit: by = K\n@dataclasses.dataclass\nclass L:\n    n: typing.Annotated[int, Unit()] = 0\n"
@@ -261,6 +275,8 @@ def test_a_call_changes_no_version_and_workers_get_what_is_called(name, tmp_path
     here = function(2)
     assert derive_version(function) == before
     del sys.modules["observed_case"]
+    cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_ID.clear()  # a worker has none of these classes
+    cloudpickle.cloudpickle._DYNAMIC_CLASS_TRACKER_BY_CLASS.clear()
     there = pickle.loads(data)(2)
     assert repr(there).replace("observed_case.", "") == repr(here).replace("observed_case.", "")
 
@@ -380,6 +396,7 @@ SEEDS = """
 import dataclasses, enum, runpy, sys
 from typing import Annotated
 import attrs, msgspec, pydantic
+import pydantic.dataclasses
 from leman._version_digest import derive_version
 
 class Kind(enum.Enum):
@@ -405,11 +422,22 @@ class S(msgspec.Struct, frozen=True):
 class A:
     n: int = attrs.field(default=1, validator=attrs.validators.in_([1, 2]))
 
+@attrs.frozen
+class F:
+    n: list = attrs.Factory(list)
+
+@pydantic.dataclasses.dataclass
+class D:
+    n: int = 1
+
+class P(pydantic.BaseModel):
+    _p: int = pydantic.PrivateAttr(default=1)
+
 WORDS = {"a", "b", "c", Kind.A}
 G = lambda n, w=frozenset("xyz"): n in w
 
 def f(n):
-    return [Node(n=1), Node.Inner(), Row(n), S(), A(), WORDS, G(n)]
+    return [Node(n=1), Node.Inner(), Row(n), S(), A(), WORDS, G(n), F(), D(), P()._p]
 
 print(derive_version(f))
 if "called" in sys.argv:
@@ -438,3 +466,15 @@ def test_versions_are_equal_over_processes_hash_seeds_and_calls(tmp_path):
 @pytest.mark.parametrize("kind", [pa.json_(), pa.uuid(), pa.bool8(), pa.fixed_shape_tensor(pa.float32(), [2])], ids=str)
 def test_a_function_of_one_of_arrows_extension_types_has_a_version(kind):
     assert leman.udf(name="f", data_type=kind, input_columns=["x"])(lambda x: x).version
+
+
+def test_validators_of_beartype_are_refused(tmp_path, monkeypatch):
+    pytest.importorskip("beartype")
+    text = (
+        "import beartype, typing\nfrom beartype.vale import Is\nS = typing.Annotated[int, Is[lambda v: v < K]]\n"
+        "@beartype.beartype\ndef g(n: S): return 1\ndef f(n): return g(n)"
+    )
+    monkeypatch.setitem(_CASES, "validators", text)
+    for act in (derive_version, make_bundle):
+        with pytest.raises(UdfDefinitionError, match=r"of beartype\.vale cannot be sent to workers"):
+            act(load(tmp_path, "validators", 2))
