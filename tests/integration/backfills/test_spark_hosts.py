@@ -189,7 +189,7 @@ def where(x: int) -> str:
 said = {}
 with leman.connect(lake, endpoint=service["executor"], token=service["token"]) as db:
     table = db.create_table("t", pa.table({"x": list(range(40))}), max_rows_per_file=1)
-    table.add_columns({"y": where})
+    table.add_columns({"y": where, "z": "x + 1"})
     try:
         future = table.backfill_async("y", task_size=1)
         for job, events in future.watch():
@@ -199,6 +199,8 @@ with leman.connect(lake, endpoint=service["executor"], token=service["token"]) a
         said["values"] = table.to_arrow()["y"].to_pylist()
     except leman.errors.LemanError as error:
         said |= {"reason": error.reason, "message": str(error)}
+    table.backfill("z")
+    said["sql"] = table.to_arrow()["z"].to_pylist() == list(range(1, 41))
 said["health"] = check(service["executor"])
 said["functions"] = check(service["executor"], "leman.functions")
 print(json.dumps(said))
@@ -286,6 +288,8 @@ def test_a_missing_interpreter_is_named_with_its_host(hosts, tmp_path):
     assert sys.executable in said["message"]
     assert any(ADDRESS[host] in said["message"] for host in WORKERS)
     assert "leman pack-env" in said["message"]
+    assert (said["sql"], said["health"]) == (True, ""), "only functions need the workers"
+    assert said["functions"] == "NOT_SERVING"
 
 
 def test_a_driver_that_workers_cannot_reach_says_so(hosts, tmp_path):
@@ -295,7 +299,7 @@ def test_a_driver_that_workers_cannot_reach_says_so(hosts, tmp_path):
         log = (lake / "_leman" / "logs" / "executor.log").read_text()
     assert said["reason"] == "WORKERS_CANNOT_REACH_DRIVER"
     assert "cannot reach the driver at 10.86.0.99:" in said["message"]
-    assert said["health"] == "", "SQL, lists and cancels go on"
+    assert (said["sql"], said["health"]) == (True, ""), "SQL, lists and cancels go on"
     assert said["functions"] == "NOT_SERVING"
     assert "WORKERS_CANNOT_REACH_DRIVER" in log
 
