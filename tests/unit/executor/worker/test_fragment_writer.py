@@ -1,0 +1,67 @@
+"""A column file has each row of its fragment, in its place, or it is not published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import lance
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from core.checkpoints.rows import Piece
+from core.domain.ranges import RowRange
+from executor.worker.fragment_writer import FragmentWriter
+
+ROWS = 4
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"x": range(ROWS)}), uri)
+    return uri
+
+
+def writer(uri: str, *, selective: bool = False) -> FragmentWriter:
+    return FragmentWriter(
+        uri,
+        pa.field("c", pa.int64()),
+        "a" * 32,
+        ROWS,
+        existing=None,
+        live=lambda part: np.ones(part.rows, np.bool_),
+        selective=selective,
+    )
+
+
+def piece(*offsets: int) -> Piece:
+    return Piece(np.array(offsets), pa.array([10 * offset for offset in offsets], pa.int64()))
+
+
+def test_ranges_follow_one_another(uri):
+    made = writer(uri)
+    made.emit(RowRange(0, 2), [piece(0, 1)])
+    for start in (0, 1, 3):
+        with pytest.raises(ValueError, match="does not follow"):
+            made.emit(RowRange(start, 4), [piece(*range(start, 4))])
+    made.emit(RowRange(2, 4), [piece(2, 3)])
+    assert made.finish(frozenset()).rows_computed == ROWS
+
+
+def test_a_file_without_all_rows_is_not_published(uri):
+    made = writer(uri)
+    made.emit(RowRange(0, 3), [piece(0, 1, 2)])
+    with pytest.raises(ValueError, match="3 of 4 rows"):
+        made.finish(frozenset())
+
+
+@pytest.mark.parametrize("selective", [False, True])
+def test_rows_without_a_value_are_left_out_by_a_request_for_some_rows_alone(uri, selective):
+    made = writer(uri, selective=selective)
+    made.emit(RowRange(0, 4), [piece(0, 3)])
+    if selective:
+        assert made.finish(frozenset()).rows_computed == 2
+        return
+    with pytest.raises(ValueError, match="2 rows that are not deleted"):
+        made.finish(frozenset())
