@@ -26,6 +26,8 @@ DESCRIBE_SECONDS = 5.0
 _KEEPALIVE = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000)]
 #: Answers in larger messages are not read; gRPC ends the call before it has them.
 MOST_MESSAGE_BYTES = 256 << 20
+#: Servers take no larger batches: the helpers' gRPC would end the connection, as if the server had died of it.
+MOST_SENT_BYTES = MOST_MESSAGE_BYTES
 #: A connection that failed is not to keep others from being made.
 _OPTIONS = [
     *_KEEPALIVE,

@@ -26,7 +26,7 @@ from executor.worker import call_results, user_errors
 from executor.worker import value_conversion as conversion
 from executor.worker.call_results import Converted, WrongResult
 from executor.worker.forked_children import ForkReturned, forked_children
-from executor.worker.remote_errors import BatchNotes, FunctionLost, NoServer
+from executor.worker.remote_errors import BatchNotes, BatchTooLarge, FunctionLost, NoServer
 from executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 from executor.worker.watchdog import Call, Watchdog
 
@@ -333,7 +333,7 @@ class Evaluator:
                 return self._isolate(error, fragment_id, offsets, rows)
 
     def _note_answer(self, error: BaseException | None) -> None:
-        if self._servers is not None and not isinstance(error, FunctionLost):
+        if self._servers is not None and not isinstance(error, FunctionLost | BatchTooLarge):
             self._servers.batch_answered()
 
     def _note_given_up(self, error: BaseException) -> None:

@@ -41,6 +41,10 @@ class FunctionLost(WorkerLost):
     """The servers of a remote function break the connection over the same batch."""
 
 
+class BatchTooLarge(Exception):
+    """A batch has more bytes than servers take in a message; it was not sent."""
+
+
 class NoServer(Exception):
     """No server computes batches now; no row is to blame.
 

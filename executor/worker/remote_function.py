@@ -27,6 +27,7 @@ from executor.worker.remote_errors import (
     WAITED_FOR,
     AnswerTooLarge,
     BatchNotes,
+    BatchTooLarge,
     FunctionLost,
     NoAnswer,
     NoServer,
@@ -142,9 +143,12 @@ class RemoteFunction:
         Raises:
             ServerError: The function failed for the batch.
             FunctionLost: The batch broke the connection again and again.
+            BatchTooLarge: It has more bytes than servers take.
             NoServer: No server may be given the batch, which is not to blame for that.
         """
         rows = self._as_declared(batch)
+        if rows.nbytes > servers.MOST_SENT_BYTES:
+            raise BatchTooLarge(self._too_large(rows))
         with contextlib.ExitStack() as turn:
             try:
                 values = self._tried(rows, resting, turn)
@@ -195,6 +199,18 @@ class RemoteFunction:
                 server.give_back(stream)
                 return values
         raise FunctionLost(self._lost(broken, "once" if tries == 1 else f"{tries} times"))
+
+    def _too_large(self, rows: pa.RecordBatch) -> str:
+        size, most = f"{rows.nbytes / (1 << 20):.0f} MiB", servers.MOST_SENT_BYTES >> 20
+        if len(rows) == 1:
+            return (
+                f"the inputs of this row have {size}, and servers of function {self._name} take {most} MiB: have the "
+                "function read a smaller column, such as the value's place, or compute it in Python"
+            )
+        return (
+            f"a batch of {len(rows)} rows has {size}, and servers of function {self._name} take {most} MiB: give the "
+            "function a smaller `batch_size`. An error policy that skips has the rows found and the others computed"
+        )
 
     def _lost(self, broken: StreamBroken | None, times: str) -> str:
         found = "An error policy that skips has the rows found and the others computed"

@@ -17,7 +17,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = sorted(path.stem for path in (ROOT / "examples").glob("*.py"))
 #: Larger ones.
-LONG = {"images", "paid_api", "training_view"}
+LONG = {"coming_from", "images", "paid_api", "training_view"}
 
 
 def promised(example: Path) -> str:

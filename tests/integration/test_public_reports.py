@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance.optimize import Compaction
 
+import leman
 from core.domain.ranges import RowRange
-from core.domain.udf import UdfKind
+from core.domain.udf import CheckpointBounds, UdfKind
 from core.errors import DataLoss, NotFound
 from core.lance_io.row_ids import check_row_ids
 from core.lance_io.scan import FragmentReader
 from core.lance_io.tables import LanceTables
 from tests.integration.types.types_pipeline import Pipeline
+from tests.unit.core.lance_io.test_refused_values import overlay
 
 #: What the functions below were called with.
 CALLS: list[Any] = []
@@ -38,6 +45,18 @@ def doubles(xs: pa.Array) -> pa.Array:
 def triple(x: int) -> int:
     CALLS.append(x)
     return 3 * x
+
+
+def doubled_batch(batch: pa.RecordBatch) -> pa.Array:
+    return pa.array([2 * x for x in batch["x"].to_pylist()], pa.int64())
+
+
+def tripled_batch(batch: pa.RecordBatch) -> pa.Array:
+    return pa.array([3 * x for x in batch["x"].to_pylist()], pa.int64())
+
+
+def vector(x: int) -> list[float]:
+    return [float(x), float(x % 7)]
 
 
 def shown(value: Any) -> str:
@@ -65,6 +84,46 @@ def numbers(pipeline: Pipeline, rows: int = 30, **options: Any) -> str:
 
 def check_doubled(pipeline: Pipeline, table: str) -> None:
     assert pipeline.values(table, "y").to_pylist() == [2 * x for x in pipeline.values(table, "x").to_pylist()]
+
+
+# ---- overlays
+
+
+@leman.udf(data_type=pa.int64(), version="1")
+def letters(text: str) -> int:
+    return len(text)
+
+
+@pytest.mark.parametrize("column", ["text", "n"], ids=["of an input", "of the computed column"])
+def test_a_table_that_gets_overlays_is_refused_by_every_call_and_keeps_its_files(db, column):
+    table = db.create_table("t", {"id": [1, 2], "text": ["a", "bb"]})
+    table.add_columns({"n": letters, "upper": "upper(text)"})
+    table.backfill("n", progress=False)
+    view = db.create_materialized_view("v", table.search(None).select(["id", "text", "n"]))
+    view.refresh(progress=False)
+    overlay(table.uri, {"text": "zzz"} if column == "text" else {"n": 7}, 1)
+    before = {path for path in Path(table.uri).rglob("*") if path.is_file()}
+    calls: dict[str, Callable[[], object]] = {
+        "plan": lambda: table.plan_backfill("n"),
+        "backfill": lambda: table.backfill("n", progress=False),
+        "backfill of SQL": lambda: table.backfill("upper", progress=False),
+        "plan of the view": view.plan_refresh,
+        "view": lambda: view.refresh(progress=False),
+        "read": table.to_arrow,
+        "rows": lambda: table.to_batches().read_all(),
+        "states": lambda: table.row_states("n"),
+        "add": lambda: table.add({"id": [3], "text": ["c"]}),
+        "update": lambda: table.update(where="id = 1", values={"text": "d"}),
+        "delete": lambda: table.delete("id = 1"),
+        "garbage": lambda: table.collect_checkpoints(older_than="0"),
+    }
+    reasons = {}
+    for name, call in calls.items():
+        with pytest.raises(leman.errors.LemanError) as refused:
+            call()
+        reasons[name] = refused.value.reason
+    assert set(reasons.values()) == {"TABLE_NOT_SUPPORTED"}, reasons
+    assert before <= {path for path in Path(table.uri).rglob("*") if path.is_file()}
 
 
 # ---- values
@@ -98,10 +157,18 @@ CASES = (
     ),
     Values("43 a dictionary without values", _DICTIONARY, (None,) * 10 + ("a", "b") * 5),
     Values("44 empty lists of dictionaries", pa.list_(_DICTIONARY), ([],) * 10 + (["a"], ["b", "a"]) * 5),
-    Values("48 pages with and without NULL", pa.int64(), tuple(range(10)) + (None, 1) * 5),
+    Values("48 pages with and without NULL", pa.int64(), (*range(5), *(None, 1, None, 2, None)) * 2),
     Values("50 maps that are all NULL", pa.map_(pa.string(), pa.int32()), (None,) * 10, since="2.2"),
     Values("47 bits", pa.bool_(), (None, True, False, True, True) * 4),
+    Values(
+        "47 structs",
+        pa.struct([("a", pa.int32()), ("l", pa.list_(pa.string()))]),
+        ({"a": 1, "l": ["x", None]}, None, {"a": None, "l": []}, {"a": 2, "l": None}) * 5,
+        since="2.1",
+    ),
 )
+#: So that a fragment of ten rows is made of two pages.
+HALVES = CheckpointBounds(5, 5, 5)
 _CURRENT: list[Values] = []
 
 
@@ -120,7 +187,16 @@ def given_as_a_slice(xs: pa.Array) -> pa.Array:
     return pa.array(wide, case.kind)[7:-1]
 
 
-WAYS = (("given_for", UdfKind.SCALAR), ("given_for_all", UdfKind.ARRAY), ("given_as_a_slice", UdfKind.ARRAY))
+def given_for_rows(batch: pa.RecordBatch) -> pa.Array:
+    return given_for_all(batch["x"])
+
+
+WAYS = (
+    ("given_for", UdfKind.SCALAR),
+    ("given_for_all", UdfKind.ARRAY),
+    ("given_as_a_slice", UdfKind.ARRAY),
+    ("given_for_rows", UdfKind.RECORD_BATCH),
+)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -134,7 +210,7 @@ def test_values_stay_whatever_way_they_come_and_through_compaction(pipeline, cas
         table = pipeline.table(rows, file_format, rows_per_file=10)
         for name, kind in WAYS:
             pipeline.add(table, name, pipeline.function(case.kind, kind, entrypoint(name)))
-            pipeline.backfill(table, name)
+            pipeline.backfill(table, name, checkpoint=HALVES)
         seen = pipeline.function(pa.string(), entrypoint=entrypoint("shown"))
         pipeline.add(table, "seen", seen, ("given_for",))
         for compacted in (False, True):
@@ -185,6 +261,49 @@ def test_json_inside_of_lists_is_given_as_text(pipeline, file_format):
     pipeline.backfill(table, "y")
     given = [[{"j": '{"k":1}'}], [], [{"j": None}, {"j": "[]"}]]
     assert pipeline.values(table, "y").to_pylist() == [repr(value) for value in given]
+
+
+@pytest.fixture
+def far_west(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A machine in Los Angeles."""
+    monkeypatch.setenv("TZ", "America/Los_Angeles")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("far_west")
+def test_times_are_not_moved_by_the_zone_of_the_machine(pipeline):
+    assert time.tzname[0] == "PST"
+    moments = [dt.datetime(1969, 12, 31, 23, 59, 59, tenth * 100_000) for tenth in range(10)]
+    for kind in (pa.timestamp("us"), pa.timestamp("us", tz="UTC"), pa.timestamp("ns", tz="Asia/Tokyo")):
+        given = [at.replace(tzinfo=dt.UTC) for at in moments] if kind.tz else moments
+        table = pipeline.table(pa.table({"x": pa.array(given, kind)}))
+        expected = pipeline.values(table, "x")
+        pipeline.add(table, "same", pipeline.function(kind))
+        pipeline.add(table, "seen", pipeline.function(pa.string(), entrypoint=entrypoint("shown")))
+        late = "1969-12-31 23:59:59.5" + ("+00:00" if kind.tz else "")
+        pipeline.backfill(table, "same", where=f"x >= timestamp '{late}'")
+        assert pipeline.values(table, "same").to_pylist() == [None] * 5 + expected.to_pylist()[5:]
+        pipeline.backfill(table, "same")
+        pipeline.backfill(table, "seen")
+        assert pipeline.values(table, "same").equals(expected)
+        assert pipeline.values(table, "seen").to_pylist() == [repr(value) for value in expected.to_pylist()]
+
+
+@pytest.mark.usefixtures("far_west")
+def test_updates_are_not_moved_by_the_zone_of_the_machine(db):
+    noon = dt.datetime(1969, 7, 20, 12)
+    columns = {"plain": pa.timestamp("us"), "utc": pa.timestamp("us", tz="UTC")}
+    table = db.create_table(
+        "t", pa.table([pa.array([1, 2]), *(pa.nulls(2, kind) for kind in columns.values())], ["id", *columns])
+    )
+    table.update(where="id = 1", values={"plain": noon, "utc": noon.replace(tzinfo=dt.timezone(dt.timedelta(hours=2)))})
+    with pytest.raises(leman.errors.TypeMismatch):
+        table.update(where="id = 2", values={"utc": noon})
+    assert table.to_arrow(where="utc = timestamp '1969-07-20 10:00:00+00:00'")["id"].to_pylist() == [1]
+    assert table.to_arrow(["plain"], "id = 1")["plain"].to_pylist() == [noon]
 
 
 # ---- rows that move, go and come
@@ -262,19 +381,26 @@ def test_lance_refuses_a_compaction_that_would_bring_deleted_rows_back(pipeline)
     check_doubled(pipeline, table)
 
 
-def test_a_new_version_of_a_compacted_column_is_written_beside_the_others(pipeline):
+def test_a_new_version_of_a_compacted_column_is_written_apart_from_the_others(pipeline):
+    """Compaction puts the column into one file with all others."""
     wide = pa.table({"x": range(3000), "w": ["w" * 100] * 3000})
     table = pipeline.table(wide, rows_per_file=1000)
+    pipeline.add(table, "y", pipeline.function(pa.int64(), UdfKind.RECORD_BATCH, entrypoint("doubled_batch")))
+    pipeline.backfill(table, "y")
     data = Path(pipeline.open(table).uri, "data")
-    for round_ in range(3):
-        column = f"y{round_}"
-        pipeline.add(table, column, pipeline.function(pa.int64(), UdfKind.ARRAY, entrypoint("doubles")))
+    for gone, factor in enumerate((3, 2, 3)):
+        pipeline.open(table).delete(f"x = {gone}")
+        pipeline.open(table).optimize.compact_files(materialize_deletions_threshold=0.0)
+        assert [len(fragment.data_files()) for fragment in pipeline.open(table).get_fragments()] == [1]
+        name = "doubled_batch" if factor == 2 else "tripled_batch"
+        pipeline.alter(table, "y", pipeline.function(pa.int64(), UdfKind.RECORD_BATCH, entrypoint(name)))
         before = set(data.iterdir())
-        pipeline.backfill(table, column)
+        pipeline.backfill(table, "y")
         assert sum(file.stat().st_size for file in set(data.iterdir()) - before) < 50_000
-        assert pipeline.values(table, column).to_pylist() == [2 * x for x in range(3000)]
-        pipeline.open(table).optimize.compact_files()
-        assert pipeline.values(table, "w").to_pylist() == wide["w"].to_pylist()
+        left = range(gone + 1, 3000)
+        assert pipeline.values(table, "y").to_pylist() == [factor * x for x in left]
+        assert pipeline.values(table, "x").to_pylist() == list(left)
+        assert pipeline.values(table, "w").to_pylist() == ["w" * 100] * len(left)
 
 
 def test_rows_that_follow_a_table_without_any_are_computed(pipeline):
@@ -337,19 +463,36 @@ def nullable(rows: int = 40) -> pa.Table:
     )
 
 
+def rows_by_sqlite(rows: pa.Table, where: str) -> list[int]:
+    """The rows that another database finds."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute("CREATE TABLE t (x INTEGER, lang TEXT, a INTEGER)")
+        asked = rows.select(["x", "lang", "a"]).to_pylist()
+        database.executemany("INSERT INTO t VALUES (:x, :lang, :a)", asked)
+        return [x for (x,) in database.execute(f"SELECT x FROM t WHERE {where} ORDER BY x")]
+
+
 def test_a_filter_means_the_same_rows_with_any_index(pipeline):
-    found: dict[str, dict[str | None, Any]] = {}
+    """A job reads the rows that match; a delete and a view have Lance find them."""
+    rows = nullable()
+    moments = rows["at"].to_pylist()
+    since = {row for row, at in enumerate(moments) if at and at >= dt.datetime(1970, 1, 1, tzinfo=dt.UTC)}
+    expected: dict[str, set[int]] = {where: set(rows_by_sqlite(rows, where)) for where in _NULLS}
+    expected |= dict(zip(_MOMENTS, (since, since | {8}, {8}, since, {9}), strict=True))
+    found: dict[tuple[str, str | None], tuple[set[int], int]] = {}
     for kind in INDEXES:
-        table = pipeline.table(nullable(), rows_per_file=10)
+        table = pipeline.table(rows, rows_per_file=10)
         for column in ("lang", "a", "at") if kind else ():
             pipeline.open(table).create_scalar_index(column, kind)
-        uri = pipeline.open(table).uri
-        reader = FragmentReader(uri, pipeline.open(table).version)
-        for where in (*_NULLS, *_MOMENTS):
-            rows = {fragment: offsets.tolist() for fragment, offsets in reader.rows_matching(range(4), where).items()}
-            found.setdefault(where, {})[kind] = rows
-    assert {where: each for where, each in found.items() if any(rows != each[None] for rows in each.values())} == {}
-    assert len(found["NOT (lang = 'en')"][None]) == 4
+        dataset = pipeline.open(table)
+        reader = FragmentReader(dataset.uri, dataset.version)
+        for where in expected:
+            offsets = reader.rows_matching(range(4), where)
+            matched = {10 * fragment + at for fragment, each in offsets.items() for at in each.tolist()}
+            found[where, kind] = matched, dataset.count_rows(where)
+    wrong = {asked: rows for asked, rows in found.items() if rows != (expected[asked[0]], len(expected[asked[0]]))}
+    assert wrong == {}
+    assert [len(rows) for rows in expected.values()] == [20, 20, 30, 0, 32, 5, 22, 17, 14, 33, 5, 37, 38, 1, 37, 1]
 
 
 @pytest.mark.parametrize("kind", ["BTREE", "BITMAP", "ZONEMAP"])
@@ -398,6 +541,26 @@ def test_an_index_on_a_computed_column_forgets_replaced_values(pipeline, kind, m
         assert asked == [0, 1, 1, 1]
 
 
+@pytest.mark.parametrize("merged", [0, 1])
+def test_a_vector_search_gives_each_row_once_by_its_new_vector(pipeline, merged):
+    """Lance adds rows to a vector index in append mode (0), or writes it again (1)."""
+    table = pipeline.table(pa.table({"id": range(300), "x": range(300)}), rows_per_file=100)
+    kind = pa.list_(pa.float32(), 2)
+    pipeline.add(table, "emb", pipeline.function(kind, entrypoint=entrypoint("vector")))
+    pipeline.backfill(table, "emb")
+    pipeline.open(table).create_index("emb", "IVF_FLAT", num_partitions=2)
+    for moved in (1, 2):
+        pipeline.open(table).update({"x": f"id + {moved * 1000}"}, where="id < 10")
+        pipeline.backfill(table, "emb")
+        pipeline.open(table).optimize.optimize_indices(num_indices_to_merge=merged)
+        for fast in (False, True):
+            for row, x in ((3, 3 + 1000 * moved), (50, 50)):
+                query = {"column": "emb", "q": np.array(vector(x), np.float32), "k": 300, "nprobes": 2}
+                near = pipeline.open(table).to_table(["id", "_distance"], nearest=query, fast_search=fast)
+                assert (near["id"][0].as_py(), near["_distance"][0].as_py()) == (row, 0.0)
+                assert sorted(near["id"].to_pylist()) == list(range(300)), (moved, fast, row)
+
+
 # ---- versions and files that go
 
 
@@ -433,6 +596,7 @@ def test_a_lost_file_is_data_loss_unless_its_version_was_cleaned_up(pipeline, fo
     if folder == "_deletions":
         assert {error.reason for error in check_row_ids(uri).values()} == {"TABLE_DAMAGED"}
     aside.rename(lost)
+    assert sum(len(chunk.offsets) for chunk in read(FragmentReader(uri, version))) == 9, "nothing wrong was kept"
     pipeline.open(table).optimize.compact_files(materialize_deletions_threshold=0.0)
     pipeline.open(table).cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
     with pytest.raises(Exception) as cleaned:  # noqa: PT011 - by its type below

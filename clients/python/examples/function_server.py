@@ -30,6 +30,16 @@ def upper(text: pa.StringArray) -> pa.Array:
     return pc.utf8_upper(text)
 
 
+@leman.udf(data_type=pa.list_(pa.float32(), 2))
+def vector(x: int | None) -> list[float] | None:
+    return None if x is None else [x, -x]
+
+
+@leman.udf(data_type=pa.struct([("n", pa.int64()), ("text", pa.string())]))
+def described(x: int | None) -> dict[str, object] | None:
+    return None if x is None else {"n": x, "text": None if x % 2 else str(x)}
+
+
 @leman.udf
 def fail_on(x: int) -> int:
     if x < 0:
@@ -60,7 +70,10 @@ def main() -> None:
     asked_to_end = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: asked_to_end.set())
-    functions: list[leman.UDF | Served] = [served(double, input_types=[pa.int64()]), upper, fail_on, slow, die]
+    functions: list[leman.UDF | Served] = [
+        *(served(double, input_types=[pa.int64()]), upper, vector, described),
+        *(fail_on, slow, die),
+    ]
     with FunctionServer(
         functions, port=options.port, token=options.token, tls_cert=options.cert, tls_key=options.key
     ) as server:

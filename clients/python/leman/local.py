@@ -41,6 +41,8 @@ _BLOB = "lance.blob.v2"
 _THERE = ("already exists", "_versions/0.manifest was not found")
 #: Marks a struct whose fields Lance keeps together.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
+#: How Lance refuses a table with flags that it does not know.
+_TOO_NEW = "cannot be read by this version of Lance"
 _INPUT_REFUSED = "Invalid user input: "
 _MOST_VERSIONS = 1 << 64
 _with_pandas = True
@@ -476,6 +478,11 @@ def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
         refused = storage_refusal(error)
         if refused:
             raise FailedPrecondition(f"{uri} cannot be read or written: {said}", reason=refused) from error
+        if _TOO_NEW in said:
+            raise FailedPrecondition(
+                f"{uri} needs a feature that this release of Lance does not have, such as data overlay files: {said}",
+                reason="TABLE_NOT_SUPPORTED",
+            ) from error
         if said.startswith(_INPUT_REFUSED):  # such as a field that is "not found in struct"
             raise InvalidArgument(f"Lance refuses this for {uri}: {said}") from error
         if "not found" in said.lower() and version is not None:

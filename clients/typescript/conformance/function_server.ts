@@ -5,7 +5,7 @@
 import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
 
-import { Int64, Utf8, type RecordBatch } from "apache-arrow";
+import { Field, FixedSizeList, Float32, Int64, Struct, Utf8, vectorFromArray, type RecordBatch } from "apache-arrow";
 import { eachRow, serve, type ServedFunction } from "leman/functions";
 
 class ValueError extends Error {
@@ -67,6 +67,28 @@ const die: ServedFunction = {
   },
 };
 
+const pairs = new FixedSizeList(2, new Field("item", new Float32(), true));
+
+const vector: ServedFunction = {
+  name: "vector",
+  description: "The number and its opposite",
+  inputs: whole,
+  output: pairs,
+  call: (batch) =>
+    vectorFromArray(
+      numbers(batch).map((x) => (x === null ? null : [Number(x), -Number(x)])),
+      pairs,
+    ),
+};
+
+const described: ServedFunction = {
+  name: "described",
+  description: "The number, and its text where it is even",
+  inputs: whole,
+  output: new Struct([new Field("n", new Int64(), true), new Field("text", new Utf8(), true)]),
+  call: eachRow((x: bigint | null) => (x === null ? null : { n: x, text: x % 2n === 0n ? String(x) : null })),
+};
+
 const text = { type: "string" } as const;
 const options = {
   port: { type: "string", default: "7815" },
@@ -77,7 +99,7 @@ const options = {
   version: text,
 } as const;
 const { port, token, cert, key, version, "client-ca": clientCa } = parseArgs({ options }).values;
-const functions = [double, upper, failOn, slow, die].map((one) => ({ ...one, version }));
+const functions = [double, upper, vector, described, failOn, slow, die].map((one) => ({ ...one, version }));
 const tls = cert === undefined || key === undefined ? undefined : { cert, key, clientCa };
 const server = await serve(functions, { port: Number(port), token, tls });
 process.once("SIGTERM", () => void server.close());

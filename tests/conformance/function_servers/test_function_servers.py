@@ -25,6 +25,8 @@ from tests.conformance.function_servers.servers import LANGUAGES, Language, star
 NOT_FOUND, INVALID_ARGUMENT, FAILED_PRECONDITION = pa.ArrowKeyError, pa.ArrowInvalid, pa.ArrowInvalid
 NOT_IMPLEMENTED = pa.ArrowNotImplementedError
 
+VECTOR = pa.list_(pa.float32(), 2)
+DESCRIPTION = pa.struct([("n", pa.int64()), ("text", pa.string())])
 LONG_MILLISECONDS = 60_000
 MEBIBYTE_OF_INT64 = pa.record_batch([pa.array(range(131_072), pa.int64())], names=["n"])
 WRITTEN_MEBIBYTES = 192
@@ -46,12 +48,13 @@ def refused(call: Callable[[], object], status: type[BaseException]) -> str:
 
 def test_it_says_which_functions_it_has(server: Called):
     assert [action.type for action in server.client.list_actions()] == [f"{PROTOCOL}.describe"]
-    assert set(server.functions) == {"double", "upper", "fail_on", "slow", "die"}
+    outputs = {"upper": pa.string(), "vector": VECTOR, "described": DESCRIPTION}
+    assert set(server.functions) == {"double", "fail_on", "slow", "die", *outputs}
     for name, function in server.functions.items():
         of = pa.string() if name == "upper" else pa.int64()
         assert re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", function.version)
         assert [(field.type, field.nullable) for field in function.inputs] == [(of, True)]
-        assert [(field.name, field.type) for field in function.output] == [("value", of)]
+        assert [(field.name, field.type) for field in function.output] == [("value", outputs.get(name, of))]
 
 
 def test_there_is_no_other_action(server: Called):
@@ -74,6 +77,24 @@ def test_each_batch_has_its_answer_in_order(server: Called):
     stream = server.ask("double").send(batch(1, None, -3), batch(), batch(None), batch(2**61))
 
     assert [answer.to_pylist() for answer in stream.end()] == [[2, None, -6], [], [None], [2**62]]
+
+
+def opposite(x: int | None) -> list[float] | None:
+    return None if x is None else [x, -x]
+
+
+def description(x: int | None) -> dict[str, object] | None:
+    return None if x is None else {"n": x, "text": None if x % 2 else str(x)}
+
+
+@pytest.mark.parametrize(("function", "value"), [("vector", opposite), ("described", description)])
+def test_vectors_and_structs_are_null_wherever_they_are_asked_to_be(server: Called, function, value):
+    rows = [[None, 1, None], [None], [None] * 9, [2, None], [*range(20), None, None], []]
+    answers = server.ask(function).send(*(batch(*each) for each in rows)).end()
+    for answer in answers:
+        assert isinstance(answer, pa.Array), answer
+        answer.validate(full=True)
+    assert [answer.to_pylist() for answer in answers] == [[value(x) for x in each] for each in rows]
 
 
 def test_text_is_any_unicode(server: Called):

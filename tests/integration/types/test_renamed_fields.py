@@ -8,14 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.requests import BindColumnsRequest
 from core.domain.udf import UdfDefinition, UdfKind
 from core.errors import FailedPrecondition
-from core.lance_io.tables import LanceTables
 from core.udf import binding
-from core.udf.validation import NewColumn
 from planner import sql_functions
-from planner.catalog import Catalog
 from tests.integration.types.types_pipeline import Pipeline
 
 _S = pa.struct([("a", pa.int64()), ("b", pa.int64())])
@@ -70,12 +66,6 @@ def function(pipeline: Pipeline, kind: UdfKind = UdfKind.SCALAR, **more: Any) ->
 
 def expression(pipeline: Pipeline, text: str, inputs: tuple[str, ...], output: pa.DataType) -> UdfDefinition:
     return pipeline.sql(sql_functions.definition(text, inputs, output))
-
-
-def alter(pipeline: Pipeline, table: str, column: str, udf: UdfDefinition, *, keep: bool = False) -> None:
-    wanted = NewColumn(column, udf.name, udf.version, keep_values=keep)
-    found = Catalog(LanceTables()).alteration(pipeline.database, table, [wanted], "")
-    pipeline.submit(BindColumnsRequest(uri=found.uri, incarnation="", request_id=found.request_id, schema=found.schema))
 
 
 def test_rows_before_and_after_a_rename_are_given_the_same_names(pipeline):
@@ -169,10 +159,10 @@ def test_a_column_that_is_bound_again_is_given_the_new_names_in_all_rows(pipelin
     pipeline.add(table, "y", udf, ("s",))
     pipeline.backfill(table, "y")
     rename(pipeline, table, ("s.a", "aa"))
-    alter(pipeline, table, "y", udf, keep=True)
+    pipeline.alter(table, "y", udf, keep=True)
     assert not pipeline.backfill(table, "y").tasks
     rename(pipeline, table, ("s.aa", "new"))
-    alter(pipeline, table, "y", udf)
+    pipeline.alter(table, "y", udf)
     append(pipeline, table, 2)
     assert pipeline.backfill(table, "y").header.rows_to_compute == 2
     assert pipeline.values(table, "y").to_pylist() == [json.dumps({"new": a, "b": 10}) for a in (1, 2)]

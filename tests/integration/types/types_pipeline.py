@@ -111,6 +111,12 @@ class Pipeline:
         )
         self.submit(request)
 
+    def alter(self, table: str, column: str, udf: UdfDefinition, *, keep: bool = False) -> None:
+        """Give a column another function."""
+        wanted = NewColumn(column, udf.name, udf.version, keep_values=keep)
+        found = Catalog(LanceTables()).alteration(self.database, table, [wanted], "")
+        self.submit(BindColumnsRequest(uri=found.uri, incarnation="", request_id=found.request_id, schema=found.schema))
+
     def submit(self, request: AddColumnsRequest | BindColumnsRequest) -> None:
         self._runner.run(self._queues.submit(request))
 

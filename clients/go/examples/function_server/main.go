@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -55,6 +56,10 @@ func add(server *functions.Server, version functions.FunctionOption) {
 	whole := []arrow.Field{{Name: "x", Type: arrow.PrimitiveTypes.Int64, Nullable: true}}
 	server.Add("double", whole, arrow.PrimitiveTypes.Int64, double, version, functions.Description("Twice the number"))
 	functions.AddScalar(server, "upper", "text", upper, version)
+	pairs := arrow.FixedSizeListOf(2, arrow.PrimitiveTypes.Float32)
+	server.Add("vector", whole, pairs, vector, version, functions.Description("The number and its opposite"))
+	server.Add("described", whole, descriptions, described, version,
+		functions.Description("The number, and its text where it is even"))
 	functions.AddScalar(server, "fail_on", "x", failOn, version)
 	functions.AddScalar(server, "slow", "milliseconds", slow, version)
 	functions.AddScalar(server, "die", "x", die, version)
@@ -71,6 +76,52 @@ func double(_ context.Context, batch arrow.RecordBatch) (arrow.Array, error) {
 			values.AppendNull()
 		} else {
 			values.UnsafeAppend(2 * given.Value(i))
+		}
+	}
+	return values.NewArray(), nil
+}
+
+// vector gives two numbers for each, and NULL for NULL.
+func vector(_ context.Context, batch arrow.RecordBatch) (arrow.Array, error) {
+	given := batch.Column(0).(*array.Int64)
+	vectors := array.NewFixedSizeListBuilder(memory.DefaultAllocator, 2, arrow.PrimitiveTypes.Float32)
+	defer vectors.Release()
+	items := vectors.ValueBuilder().(*array.Float32Builder)
+	for i := range given.Len() {
+		if given.IsNull(i) {
+			vectors.AppendNull()
+			continue
+		}
+		vectors.Append(true)
+		items.Append(float32(given.Value(i)))
+		items.Append(-float32(given.Value(i)))
+	}
+	return vectors.NewArray(), nil
+}
+
+var descriptions = arrow.StructOf(
+	arrow.Field{Name: "n", Type: arrow.PrimitiveTypes.Int64, Nullable: true},
+	arrow.Field{Name: "text", Type: arrow.BinaryTypes.String, Nullable: true},
+)
+
+// described gives a struct for each number, and NULL for NULL.
+func described(_ context.Context, batch arrow.RecordBatch) (arrow.Array, error) {
+	given := batch.Column(0).(*array.Int64)
+	values := array.NewStructBuilder(memory.DefaultAllocator, descriptions)
+	defer values.Release()
+	numbers := values.FieldBuilder(0).(*array.Int64Builder)
+	texts := values.FieldBuilder(1).(*array.StringBuilder)
+	for i := range given.Len() {
+		if given.IsNull(i) {
+			values.AppendNull()
+			continue
+		}
+		values.Append(true)
+		numbers.Append(given.Value(i))
+		if given.Value(i)%2 == 0 {
+			texts.Append(strconv.FormatInt(given.Value(i), 10))
+		} else {
+			texts.AppendNull()
 		}
 	}
 	return values.NewArray(), nil

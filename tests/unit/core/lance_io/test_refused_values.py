@@ -47,15 +47,22 @@ def test_what_is_definite(error, definite):
     assert is_definite(error) is definite
 
 
+def overlay(uri: str, values: dict[str, str | int], offset: int) -> None:
+    """Commit values over a row of fragment 0, without another file of its columns."""
+    table = lance.dataset(uri)
+    rows = pa.RecordBatch.from_pylist([values])
+    writer = LanceFileWriter(f"{uri}/data/o.lance", rows.schema)
+    writer.write_batch(rows)
+    writer.close()
+    over = LanceOperation.DataOverlayFile(DataFile.create(table, "o.lance"), [offset])
+    operation = LanceOperation.DataOverlay([LanceOperation.DataOverlayGroup(0, [over])])
+    lance.LanceDataset.commit(uri, operation, read_version=table.version)
+
+
 def test_a_table_with_overlays_is_refused_by_their_name(tmp_path):
     uri = str(tmp_path / "t.lance")
-    table = lance.write_dataset(pa.table({"id": [1, 2], "t": ["a", "b"]}), uri, enable_stable_row_ids=True)
-    writer = LanceFileWriter(f"{uri}/data/o.lance", pa.schema([pa.field("t", pa.string())]))
-    writer.write_batch(pa.record_batch([pa.array(["z"])], ["t"]))
-    writer.close()
-    overlay = LanceOperation.DataOverlayFile(DataFile.create(table, "o.lance"), [1])
-    operation = LanceOperation.DataOverlay([LanceOperation.DataOverlayGroup(0, [overlay])])
-    lance.LanceDataset.commit(uri, operation, read_version=table.version)
+    lance.write_dataset(pa.table({"id": [1, 2], "t": ["a", "b"]}), uri, enable_stable_row_ids=True)
+    overlay(uri, {"t": "z"}, 1)
     with pytest.raises(FailedPrecondition, match="data overlay files") as refused:
         LanceTables().snapshot(uri)
     assert refused.value.reason == "TABLE_NOT_SUPPORTED"

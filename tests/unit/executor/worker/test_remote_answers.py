@@ -11,7 +11,7 @@ from core.errors import FailedPrecondition
 from core.remote import servers
 from executor.worker import user_errors
 from executor.worker.evaluator import Evaluator, JobFailing
-from executor.worker.remote_errors import FunctionLost, NoServer, ServerError
+from executor.worker.remote_errors import BatchTooLarge, FunctionLost, NoServer, ServerError
 from tests.unit.executor.worker.remote_servers import (
     SKIP,
     Compressing,
@@ -97,6 +97,25 @@ def test_an_answer_that_is_too_large_is_not_read_and_comes_in_parts(monkeypatch)
             result = evaluated(function, *range(1000, 4000), policy=SKIP)
     assert result.values.to_pylist() == [2 * n for n in range(1000, 4000)]
     assert result.failures == ()
+
+
+def test_a_batch_that_is_larger_than_servers_take_is_not_sent(monkeypatch):
+    """It broke the connection again and again, as if the server had died of it."""
+    monkeypatch.setattr(servers, "MOST_SENT_BYTES", 100)
+    server, policy = Server(), ErrorPolicy((ErrorRule(ErrorAction.FAIL),))
+    with running(server):
+        with made(server.address) as function:
+            with pytest.raises(BatchTooLarge, match=r"a batch of 20 rows has .* a smaller `batch_size`"):
+                function(batch(*range(20)))
+            with pytest.raises(JobFailing, match="a smaller `batch_size`"):
+                evaluated(function, *range(20), policy=policy)
+        assert server.batches == 0
+        with made(server.address, policy=SKIP) as function:
+            assert evaluated(function, *range(20), policy=SKIP).values.to_pylist() == [2 * n for n in range(20)]
+            monkeypatch.setattr(servers, "MOST_SENT_BYTES", 7)
+            failed = evaluated(function, 1, policy=SKIP).failures
+    assert [failure.error_type for failure in failed] == ["BatchTooLarge"]
+    assert "the inputs of this row have" in failed[0].message
 
 
 def test_an_answer_that_is_large_once_it_is_decompressed_comes_in_parts_as_one_that_is_sent_so(monkeypatch):

@@ -13,6 +13,8 @@ import java.util.stream.Collectors;
 import org.apache.arrow.memory.BufferAllocator;
 import org.apache.arrow.vector.FieldVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
+import org.apache.arrow.vector.complex.FixedSizeListVector;
+import org.apache.arrow.vector.complex.StructVector;
 import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.Field;
 import org.apache.arrow.vector.types.pojo.FieldType;
@@ -28,7 +30,8 @@ public final class ServedFunction {
      * after the other, and interrupted when the client goes away.
      *
      * @param inputs the rows, valid until it returns
-     * @param values where the values go; a row that is not set is NULL
+     * @param values where the values go; a row that is not set is NULL. Of a struct or a vector the
+     *     row has to be set as well as what is in it: {@code setIndexDefined}, {@code setNotNull}
      * @throws Exception what is wrong with the batch, see {@link FunctionException}
      */
     void compute(VectorSchemaRoot inputs, FieldVector values) throws Exception;
@@ -136,11 +139,45 @@ public final class ServedFunction {
         compute.compute(batch, values);
       }
       values.setValueCount(batch.getRowCount());
+      checkSet(values);
       return values;
     } catch (Throwable failed) {
       values.close();
       throw failed;
     }
+  }
+
+  /**
+   * Refuse values inside of a NULL: the function set them, and left out that there is a struct or a
+   * vector around them, so that they would be lost without a word.
+   */
+  private static void checkSet(FieldVector vector) {
+    int size = vector instanceof FixedSizeListVector list ? list.getListSize() : 1;
+    boolean holds = vector instanceof StructVector || vector instanceof FixedSizeListVector;
+    for (FieldVector part : vector.getChildrenFromFields()) {
+      for (int row = 0; holds && vector.getNullCount() > 0 && row < vector.getValueCount(); row++) {
+        if (!vector.isNull(row)) {
+          continue;
+        }
+        for (int at = row * size; at < (row + 1) * size && at < part.getValueCount(); at++) {
+          if (!part.isNull(at)) {
+            throw new IllegalStateException(unset(vector, row, part));
+          }
+        }
+      }
+      checkSet(part);
+    }
+  }
+
+  private static String unset(FieldVector vector, int row, FieldVector part) {
+    boolean isStruct = vector instanceof StructVector;
+    return "value %d of \"%s\" is NULL, and its %s is set: call %s(%d), too"
+        .formatted(
+            row,
+            vector.getName(),
+            isStruct ? "field \"" + part.getName() + "\"" : "content",
+            isStruct ? "StructVector.setIndexDefined" : "FixedSizeListVector.setNotNull",
+            row);
   }
 
   /** What a function is made by. Null is refused as INVALID_ARGUMENT, with the argument's name. */

@@ -32,6 +32,8 @@ import org.apache.arrow.flight.impl.Flight.FlightData;
 import org.apache.arrow.flight.impl.Flight.Result;
 import org.apache.arrow.flight.impl.FlightServiceGrpc;
 import org.apache.arrow.vector.BigIntVector;
+import org.apache.arrow.vector.complex.FixedSizeListVector;
+import org.apache.arrow.vector.complex.StructVector;
 import org.apache.arrow.vector.types.pojo.ArrowType;
 import org.apache.arrow.vector.types.pojo.DictionaryEncoding;
 import org.apache.arrow.vector.types.pojo.Field;
@@ -106,6 +108,39 @@ class FunctionServerTest {
       assertEquals(Arrays.asList(null, null), caller.values(), "rows that are not set are NULL");
       assertEquals(List.of(), caller.values());
       assertEquals(Status.Code.OK, caller.ended());
+    }
+  }
+
+  @Test
+  void whatIsSetInsideOfAValueThatIsNotIsRefused() throws Exception {
+    Field item = Field.nullable("a", Caller.INT64);
+    Field struct = new Field("s", FieldType.nullable(new ArrowType.Struct()), List.of(item));
+    Field list =
+        new Field("l", FieldType.nullable(new ArrowType.FixedSizeList(2)), List.of(struct));
+    ServedFunction.Compute ofStruct =
+        (batch, values) -> ((StructVector) values).getChild("a", BigIntVector.class).setSafe(1, 7);
+    ServedFunction.Compute ofVector =
+        (batch, values) -> {
+          FixedSizeListVector vectors = (FixedSizeListVector) values;
+          StructVector structs = (StructVector) vectors.getDataVector();
+          structs.setIndexDefined(2);
+          structs.getChild("a", BigIntVector.class).setSafe(2, 7);
+        };
+    ServedFunction.Builder deep = ServedFunction.named("l").input("n", Caller.INT64).output(list);
+    ServedFunction.Builder flat = ServedFunction.named("s").input("n", Caller.INT64).output(struct);
+    FunctionServer.Builder servers = FunctionServer.builder().port(0);
+    servers.add(flat.version("1").computedBy(ofStruct));
+    servers.add(deep.version("1").computedBy(ofVector));
+    try (FunctionServer server = servers.start()) {
+      for (String name : List.of("s", "l")) {
+        try (Caller caller = new Caller(server).open(name)) {
+          caller.send(1, 2);
+          caller.end();
+          String error = caller.failed();
+          assertTrue(error.contains("value 1 of \\\"value\\\" is NULL, and its "), error);
+          assertTrue(error.contains(name.equals("s") ? "setIndexDefined(1)" : "setNotNull(1)"));
+        }
+      }
     }
   }
 
