@@ -15,8 +15,12 @@ from typing import Any
 #: Libraries whose wrappers keep results of earlier calls in a dictionary.
 CACHES = frozenset({"cachetools", "toolz", "cytoolz"})
 
-#: Dictionaries in which objects of a class keep what calls have made.
-_LEFT_BY_CALLS = {("numpy", "vectorize"): ("_ufunc",)}
+#: Attributes in which objects of a class keep what calls have made, or addresses; they do as well with nothing there.
+_LEFT_BY_CALLS = {
+    ("numpy", "vectorize"): ("_ufunc",),
+    ("sklearn", "CountVectorizer"): ("_stop_words_id",),
+    ("sklearn", "TfidfVectorizer"): ("_stop_words_id",),
+}
 _WITH_STATE = 3  # parts of what pickle makes of an object
 
 _DERIVED = ("__pydantic_", "_sa_", "__sqlmodel_")
@@ -77,6 +81,14 @@ def before_calls(value: Any, parts: Any) -> Any:
     if left is None or not isinstance(parts, tuple) or len(parts) < _WITH_STATE or type(parts[2]) is not dict:
         return parts
     return (*parts[:2], {**parts[2], **{name: {} for name in left if name in parts[2]}}, *parts[3:])
+
+
+def compiler_options(value: Any) -> dict[str, Any]:
+    """The options of a function that numba compiles which change what it computes; empty for other objects."""
+    if type(value).__module__.partition(".")[0] != "numba":
+        return {}
+    options = getattr(value, "targetoptions", {})
+    return {name: options[name] for name in ("error_model", "fastmath", "parallel") if options.get(name)}
 
 
 def made_from_seeds(name: str, item: Any) -> bool:

@@ -545,6 +545,7 @@ class _Walker:
             and not (name in vars(wrapped) and vars(wrapped)[name] is item)
             and (not ours or _is_own_code(item) or (not name.startswith("_") and _is_plain(item)))
         }
+        own |= _library_models.compiler_options(value)
         return [of_parts(b"settings", self._at("its attributes", _Unordered(own)))] if own else []
 
     def _builtin(self, value: Any) -> bytes:

@@ -210,6 +210,8 @@ MODELS = {
     "wrapt":
         "import wrapt\n@wrapt.decorator\ndef w(wrapped, instance, args, kwargs): return wrapped(*args) * K\n@w\ndef g(n): return n\n"
         "def f(n): return g(n)",
+    "numba, an option":
+        "import numba\n@numba.njit(fastmath=K == 2)\ndef g(n): return n\ndef f(n): return g(n)",
     "cachetools":
         "import cachetools\n@cachetools.cached(cachetools.LRUCache(9))\ndef g(n): return n * K\ndef f(n): return g(n)",
     "toolz": "import toolz\n@toolz.curry\ndef g(a, n): return a * n\nG = g(K)\ndef f(n): return G(n)",
