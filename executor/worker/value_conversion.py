@@ -47,7 +47,7 @@ _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
 ]
 _WHOLE = (int, np.integer)
 _TRUTH = "a truth value is no number: return int(...), or give data_type=pa.bool_()"
-_NOT_WHOLE = (np.timedelta64,)  # numpy counts it among its integers
+_NOT_WHOLE = (bool, np.timedelta64)  # Python and numpy count them among their integers
 _BYTES = (bytes, bytearray, memoryview)
 _TRUTHS = (bool, np.bool_)
 _NO_FLOATS = frozenset({*_TRUTHS, decimal.Decimal})

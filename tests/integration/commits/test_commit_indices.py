@@ -59,7 +59,7 @@ def test_a_table_without_indexes_and_an_index_that_there_is_not(tmp_path, table)
     with pytest.raises(NotFound) as caught:
         optimizing.optimize(table.uri, [], ["none"])
     assert caught.value.reason == "INDEX_NOT_FOUND"
-    with pytest.raises(FailedPrecondition, match="no column nope") as refused:
+    with pytest.raises(FailedPrecondition, match="Column 'nope' not found") as refused:
         optimizing.optimize(table.uri, ["c", "nope"], [])
     assert (refused.value.reason, refused.value.facts["column"]) == ("COLUMN_NOT_FOUND", "nope")
     with pytest.raises(NotFound, match="no table"):

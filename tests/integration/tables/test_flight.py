@@ -150,7 +150,7 @@ def test_a_ticket_gives_what_its_flight_promised_or_says_that_it_cannot(system, 
         assert (whole.total_records, b"now()" in info.endpoints[0].ticket.ticket) == (2, False)
         db.drop_table("t")
         db.create_table("t", {"id": [7, 8]})
-    with pytest.raises(pa.ArrowException, match="another table now"):
+    with pytest.raises(pa.ArrowException, match="was replaced by another table"):
         client.do_get(whole.endpoints[0].ticket).read_all()
 
 
