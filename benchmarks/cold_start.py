@@ -57,7 +57,7 @@ def end_system(folder: Path) -> Document:
 def archived(folder: Path) -> dict[str, str]:
     """Settings of a machine on which an executor has been idle once."""
     cache = {"XDG_CACHE_HOME": str(folder / "cache")}
-    command = [sys.executable, "-m", "executor.spark.class_archive"]
+    command = [sys.executable, "-m", "leman_executor.spark.class_archive"]
     subprocess.run(command, env={**os.environ, **cache}, stdout=sys.stderr, check=True)
     return cache
 

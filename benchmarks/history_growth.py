@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 
 from benchmarks.common import Document, Options, Target, figures, options_of, report, say, scratch
-from core.domain.job import Job, JobState, Progress
-from core.domain.plan import BackfillSpec
-from executor.history.job_history import JobHistory
+from leman_core.model.job import Job, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_executor.history.job_history import JobHistory
 
 JOBS_AT_ONCE = 250
 APPENDS = 40

@@ -143,7 +143,7 @@ class System:
         database.mkdir(parents=True, exist_ok=True)
         self.database = database
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | dict(settings)
-        command = [sys.executable, "-P", "-m", "embedded", "--database", str(database), "--idle-seconds", "0"]
+        command = [sys.executable, "-P", "-m", "leman_local", "--database", str(database), "--idle-seconds", "0"]
         self.process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
         )

@@ -27,8 +27,8 @@ import leman
 from benchmarks.common import CORES, Options, Target, figures, interleaved, medians, options_of, report, scratch
 from benchmarks.delaying_proxy import DelayingProxy
 from benchmarks.leman_side import TERMINAL, Caller, Run, running
-from core import keys
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman_core.model import keys
 
 BUCKET = "lake"
 _SECONDS_PER_ROW = 1e-3

@@ -20,11 +20,11 @@ from lance.fragment import DataFile, FragmentMetadata
 
 from benchmarks.leman_side import Caller
 from benchmarks.practical_limit import SCALAR, make_table
-from core import keys
-from core.domain.ranges import RowRange
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.row_states import RowState
-from core.udf import binding
+from leman_core.functions import binding
+from leman_core.model import keys
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import RowState
+from leman_core.storage.column_file_writer import ColumnFileWriter
 
 ROWS = 1000
 _APPENDED_AT_ONCE = 100_000

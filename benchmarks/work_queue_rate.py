@@ -22,13 +22,21 @@ import psutil
 import pyarrow as pa
 
 from benchmarks.common import Document, Target, figures, interleaved, options_of, report
-from core.domain.plan import CheckpointRef, Reason, StagedFile
-from core.domain.ranges import RowRange, subtract, total
-from core.domain.work import FragmentResult, FragmentWork, InFlightRows, ProgressReport, Timings, UnitOutcome, WorkUnit
-from core.task_columns import PlannedTasks, UntouchedFragments
-from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
-from executor.scheduling.work_queue import WorkQueue
-from executor.worker.messages import LENGTH_BYTES, Done, Hello, framed
+from leman_core.model.plan import CheckpointRef, Reason, StagedFile
+from leman_core.model.ranges import RowRange, subtract, total
+from leman_core.model.task_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.work import (
+    FragmentResult,
+    FragmentWork,
+    InFlightRows,
+    ProgressReport,
+    Timings,
+    UnitOutcome,
+    WorkUnit,
+)
+from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from leman_executor.scheduling.work_queue import WorkQueue
+from leman_executor.worker.messages import LENGTH_BYTES, Done, Hello, framed
 
 _WORKERS = 1000
 _CONNECTIONS = 64

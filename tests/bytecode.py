@@ -17,9 +17,18 @@ _ROOT = Path(__file__).resolve().parent.parent
 _FOLDER, _NONE = "PYTHONPYCACHEPREFIX", "PYTHONDONTWRITEBYTECODE"
 #: With these all is imported that services, workers, the command line and tests need.
 _MODULES = (
-    *("commit_coordinator.app", "embedded.__main__", "executor.app", "planner.app"),
-    *("embedded.warm_process", "executor.previews.pool_process", "executor.spark.daemon", "executor.spark.early_jvm"),
-    *("executor.spark.spark_runner", "executor.worker.processes.function_process", "executor.worker.worker_loop"),
+    *("leman_coordinator.app", "leman_local.__main__", "leman_executor.app", "leman_planner.app"),
+    *(
+        "leman_local.warm_process",
+        "leman_executor.previews.pool_process",
+        "leman_executor.spark.daemon",
+        "leman_executor.spark.early_jvm",
+    ),
+    *(
+        "leman_executor.spark.spark_runner",
+        "leman_executor.worker.processes.function_process",
+        "leman_executor.worker.worker_loop",
+    ),
     *("leman.cli._app", "leman.functions", "leman.local", "conformance.__main__", "conformance.soak"),
     *("examples.demo.main", "examples.polyglot.main", "pandas", "lance", "pyarrow.flight", "hypothesis.stateful"),
     *("pytest", "xdist.remote", "pytest_timeout", "IPython"),

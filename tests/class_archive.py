@@ -11,9 +11,9 @@ import sys
 import threading
 from pathlib import Path
 
-from executor.spark import spark_conf
-from executor.spark.class_archive import ClassArchive
-from executor.spark.driver_launch import spark_home
+from leman_executor.spark import spark_conf
+from leman_executor.spark.class_archive import ClassArchive
+from leman_executor.spark.driver_launch import spark_home
 
 FOLDER = Path(sys.prefix) / "leman-test-classes"
 _ROOT = Path(__file__).resolve().parent.parent
@@ -35,7 +35,7 @@ def make() -> None:
     """Have it made where there is none, beside what comes next: it takes a quarter of a minute."""
     if not is_there():
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LEMAN_")}
-        command = [sys.executable, "-m", "executor.spark.class_archive"]
+        command = [sys.executable, "-m", "leman_executor.spark.class_archive"]
         quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
         how = {"cwd": _ROOT, "env": kept | _OF_FOLDER, "check": False, **quiet}
         threading.Thread(target=subprocess.run, args=[command], kwargs=how, daemon=True).start()

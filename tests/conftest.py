@@ -63,7 +63,7 @@ class System:
 def start_system(database: Path, **settings: str) -> System:
     """Starts an embedded system and returns when it is ready."""
     database.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", "embedded", "--database", str(database), "--idle-seconds", "0"]
+    command = [sys.executable, "-m", "leman_local", "--database", str(database), "--idle-seconds", "0"]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")}
     environment |= class_archive.settings() | settings
     process = subprocess.Popen(

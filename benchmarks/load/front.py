@@ -16,8 +16,8 @@ from pathlib import Path
 import grpc
 
 from benchmarks.leman_side import Caller
-from core.config import Peers, Settings
-from core.rpc.front.envoy import FrontLimits, Json, bootstrap
+from leman_core.server.front.envoy import FrontLimits, Json, bootstrap
+from leman_core.settings import Peers, Settings
 
 _START_SECONDS = 30.0
 _LOGGED = "%REQ(:PATH)% %RESPONSE_FLAGS% %GRPC_STATUS(SNAKE_STRING)% %DURATION%\n"

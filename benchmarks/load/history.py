@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 
 from benchmarks.common import say
-from core.domain.job import Job, JobState, Progress
-from core.domain.plan import BackfillSpec, Reason, ReasonCount
-from core.domain.work import RowFailure
-from executor.history.job_history import JobHistory
-from executor.worker.error_store import JobErrors, errors_uri
+from leman_core.model.job import Job, JobState, Progress
+from leman_core.model.plan import BackfillSpec, Reason, ReasonCount
+from leman_core.model.work import RowFailure
+from leman_executor.history.job_history import JobHistory
+from leman_executor.worker.error_store import JobErrors, errors_uri
 
 _JOBS_AT_ONCE = 2000
 _ERRORS_AT_ONCE = 5_000

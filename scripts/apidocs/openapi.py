@@ -1,4 +1,4 @@
-"""The contract as an OpenAPI 3.1 document: what `core.rpc.http` answers."""
+"""The contract as an OpenAPI 3.1 document: what `leman_core.http` answers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ import pyspark
 from cryptography import x509
 
 import leman
-from core.rpc.healthcheck import check
+from leman_core.model.release import MODULES
+from leman_core.server.healthcheck import check
 from tests.certificates import Authority, Files
 from tests.cluster.network import Host, network
 from tests.conftest import ROOT
@@ -127,7 +128,7 @@ class Cluster:
         kind = name.removesuffix("-2")
         if kind == "executor":
             environment |= self._spark_settings() | {"LEMAN_EXECUTOR__ADDRESS": f"{name}:{PORT}"}
-        command = [sys.executable, "-m", kind.replace("-", "_")]
+        command = [sys.executable, "-m", MODULES[kind.replace("-", "_")]]
         self.hosts[name].start(command, _JAVA | environment | self.storage | more)
 
     def _spark_settings(self) -> dict[str, str]:

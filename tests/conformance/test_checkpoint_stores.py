@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints import InMemoryCheckpointStore, LanceCheckpointStore, lance_store
-from core.checkpoints.digest import batch_digest
+from leman_core.storage.checkpoints import InMemoryCheckpointStore, LanceCheckpointStore, lance_store
+from leman_core.storage.checkpoints.digest import batch_digest
 
 KEYS = [
     "udf-f_ver-1_col-c_where-0_uri-0_srcfiles-0_frag-0_range-0-10",

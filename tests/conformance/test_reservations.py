@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 import redis as redis_py
 
-from core.domain.ranges import RowRange, merge
-from core.errors import InvalidArgument
-from executor.coordination.redis_refusals import check_workers_accepted
-from executor.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.ranges import RowRange, merge
+from leman_executor.coordination.redis_refusals import check_workers_accepted
+from leman_executor.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from tests.redis_process import RedisProcess
 
 LEASE_SECONDS = 0.4

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import leman
-from core.release import SERVICES
+from leman_core.model.release import MODULES, SERVICES
 from tests import class_archive
 from tests.conftest import ROOT
 from tests.faults.lake import wait_for
@@ -98,14 +98,24 @@ class Member:
         with self._log.open("ab") as log:
             self._begun = log.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", self.kind],
+                [sys.executable, "-m", self._module()],
                 cwd=self.tree,
-                env=os.environ | self._fleet.environment | {"PYTHONPATH": f"{self.tree}:{self.tree}/clients/python"},
+                env=os.environ | self._fleet.environment | {"PYTHONPATH": os.pathsep.join(self._import_path())},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def _module(self) -> str:
+        """Return the module that runs it; releases before 0.2 call it like the service."""
+        module = MODULES[self.kind]
+        return module if (self.tree / self.kind / module).is_dir() else self.kind
+
+    def _import_path(self) -> list[str]:
+        roots = ("core", "planner", "executor", "commit_coordinator", "local", "clients/python")
+        there = [self.tree / root for root in roots if self._module() != self.kind or root == "clients/python"]
+        return [str(path) for path in (self.tree, *there)]
 
     def serve(self) -> None:
         """Wait until it takes calls, and have the front give it some."""

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 import leman
-from embedded.service_file import Home
+from leman_local.service_file import Home
 from tests import class_archive
 from tests.integration.call_log import values
 

@@ -37,7 +37,7 @@ class SecondExecutor:
         }
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "executor"],
+                [sys.executable, "-m", "leman_executor"],
                 cwd=ROOT,
                 env=os.environ | environment,
                 stdin=subprocess.DEVNULL,

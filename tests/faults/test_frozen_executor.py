@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import leman
-from executor.history.job_history import JobHistory
 from leman import JobState
+from leman_executor.history.job_history import JobHistory
 from tests.faults.lake import (
     WORKERS,
     CallLog,

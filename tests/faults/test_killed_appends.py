@@ -39,7 +39,7 @@ class Process:
             (folder / f"{armed}:1").touch()
         settings = {key: value for key, value in os.environ.items() if not key.startswith("LEMAN_")}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "commit_coordinator"],
+            [sys.executable, "-m", "leman_coordinator"],
             cwd=ROOT,
             env=settings | {"LEMAN_CRASH": str(folder)},
             stdin=subprocess.DEVNULL,

@@ -8,11 +8,11 @@ import grpc
 import pytest
 
 import leman
-from core.domain.view import IS_SET, ViewColumn, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.rpc import convert
+from leman_core.model.view import IS_SET, ViewColumn, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_core.wire import convert
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
-from planner.views.catalog import ViewCatalog
+from leman_planner.views.catalog import ViewCatalog
 from tests.faults.lake import Lake
 from tests.faults.views import ROWS, check_settled, make, matching
 from tests.integration.call_log import numbers

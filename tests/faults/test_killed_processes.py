@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from executor.coordination.env_values import key_of
 from leman import JobState
+from leman_executor.coordination.env_values import key_of
 from tests.faults.lake import ROWS_AT_RISK, WORKERS, CallLog, Lake, check_settled, checkpointed, wait_for, watch_until
 from tests.integration.call_log import numbers, values
 

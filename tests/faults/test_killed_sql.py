@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 import leman
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.domain.ranges import merge, total
-from core.keys import parse_range_key
 from leman import JobState
+from leman_core.model.keys import parse_range_key
+from leman_core.model.ranges import merge, total
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
 from tests.faults.lake import Lake, check_settled, checkpointed, watch_until
 from tests.integration.call_log import numbers
 

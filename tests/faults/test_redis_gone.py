@@ -8,8 +8,8 @@ import signal
 
 import pytest
 
-from executor.coordination.leases import JobLeases
 from leman import JobState
+from leman_executor.coordination.leases import JobLeases
 from tests.faults.lake import CallLog, check_settled, checkpointed, watch_until
 from tests.integration.call_log import numbers
 

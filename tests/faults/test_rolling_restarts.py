@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.history.job_history import JobHistory
+from leman_executor.history.job_history import JobHistory
 from tests.conftest import ROOT
 from tests.faults.earlier_release import REVISION, unpacked
 from tests.faults.fleet import running

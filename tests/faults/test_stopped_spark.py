@@ -14,11 +14,11 @@ pytestmark = [pytest.mark.faults, pytest.mark.spark]
 
 EXECUTOR = """
 import asyncio
-from core.config import Spark
-from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import UdfRef, WorkContext
-from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.spark.spark_runner import SparkRunner
+from leman_core.settings import Spark
+from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from leman_core.model.work import UdfRef, WorkContext
+from leman_executor.scheduling.dispatcher import ExecutorEndpoint
+from leman_executor.spark.spark_runner import SparkRunner
 
 udf = UdfRef(
     name="f", version="1", kind=UdfKind.SCALAR, input_columns=("x",), bundle_uri="", bundle_sha256="", bundle_python="",
@@ -49,9 +49,9 @@ def test_the_executor_ends(tmp_path):
 
 KILLED_STARTS = """
 import os, signal, threading
-from core.config import Spark
-from core.errors import Unavailable
-from executor.spark import spark_runner
+from leman_core.settings import Spark
+from leman_core.model.errors import Unavailable
+from leman_executor.spark import spark_runner
 
 moments, connect = [1.0, 4.0], spark_runner.connect
 
@@ -94,7 +94,7 @@ def test_an_executor_whose_master_does_not_answer_never_says_that_it_is_ready(tm
         settings = {"LEMAN_SPARK__MASTER": master, "LEMAN_SPARK__CLASS_ARCHIVE": "false"}
         environment = {k: v for k, v in os.environ.items() if not k.startswith("LEMAN_")} | settings
         ended = subprocess.run(
-            [sys.executable, "-m", "executor"],
+            [sys.executable, "-m", "leman_executor"],
             capture_output=True,
             text=True,
             timeout=240,

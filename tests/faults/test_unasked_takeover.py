@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from core.domain.job import Job
-from executor.history.job_history import JobHistory
+from leman_core.model.job import Job
+from leman_executor.history.job_history import JobHistory
 from tests.faults.lake import WORKERS, CallLog, armed_lake, check_settled, checkpointed, wait_for, watch_until
 from tests.faults.second_executor import second_executor
 from tests.integration.call_log import numbers

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import leman
-from core.domain.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID
+from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID
 from tests.faults.lake import CallLog, Lake
 from tests.integration.call_log import numbers
 

@@ -14,9 +14,9 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import MethodDescriptor
 
 import leman
-from core.release import SERVICES
-from core.rpc.flight_calls import HANDSHAKE
-from core.rpc.routes import EVERYWHERE, SERVED_BY, callers_services, path_of
+from leman_core.model.release import SERVICES
+from leman_core.server.flight_calls import HANDSHAKE
+from leman_core.server.routes import EVERYWHERE, SERVED_BY, callers_services, path_of
 from tests.conftest import System
 
 METHODS = [

@@ -18,15 +18,6 @@ import pyarrow as pa
 import pytest
 
 import leman
-from commit_coordinator import app as coordinator_app
-from core.config import Peers, Server, Settings
-from core.domain.database import DatabaseLimits, RegisteredDatabase, Request
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.lance_io.database_registry import DatabaseRegistry
-from core.rpc import audit
-from core.rpc.server import start_server
-from executor.history.job_history import JobHistory
 from leman import errors
 from leman.v1 import (
     catalog_pb2,
@@ -39,7 +30,16 @@ from leman.v1 import (
     tables_pb2,
     tables_pb2_grpc,
 )
-from planner import app as planner_app
+from leman_coordinator import app as coordinator_app
+from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Request
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.server import audit
+from leman_core.server.server import start_server
+from leman_core.settings import Peers, Server, Settings
+from leman_core.storage.database_registry import DatabaseRegistry
+from leman_executor.history.job_history import JobHistory
+from leman_planner import app as planner_app
 from tests.conftest import start_system, stop_system
 
 TOKENS = """

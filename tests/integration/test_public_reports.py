@@ -19,12 +19,12 @@ import pytest
 from lance.optimize import Compaction
 
 import leman
-from core.domain.ranges import RowRange
-from core.domain.udf import CheckpointBounds, UdfKind
-from core.errors import DataLoss, NotFound
-from core.lance_io.row_ids import check_row_ids
-from core.lance_io.scan import FragmentReader
-from core.lance_io.tables import LanceTables
+from leman_core.model.errors import DataLoss, NotFound
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import CheckpointBounds, UdfKind
+from leman_core.storage.row_ids import check_row_ids
+from leman_core.storage.scan import FragmentReader
+from leman_core.storage.tables import LanceTables
 from tests.integration.types.types_pipeline import Pipeline
 from tests.unit.core.lance_io.test_refused_values import overlay
 

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.delaying_proxy import DelayingProxy
-from core.domain.store import StoreOptions
-from core.stores import known
+from leman_core.model.store import StoreOptions
+from leman_core.storage.object_stores import known
 from tests.object_store.store_server import BUCKET, KEY_ID, SECRET, StoreServer
 
 

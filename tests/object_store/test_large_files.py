@@ -16,23 +16,23 @@ from opentelemetry.sdk.resources import Resource
 from pyarrow.fs import FileType, S3FileSystem
 
 from benchmarks.delaying_proxy import DelayingProxy
-from commit_coordinator import convert_commits
-from core.config import Metrics
-from core.domain.plan import StagedFile
-from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.filesystems import filesystem_of
-from core.lance_io import column_file_checks, store_objects
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.column_files import data_folder, data_path
-from core.lance_io.deletions import Deletions
-from core.lance_io.opening import open_latest
-from core.lance_io.table_creation import create_empty
-from core.lance_io.views import files as view_files
-from core.observability import measures
-from core.observability.metrics_export import MetricsExport
-from core.row_states import RowState
-from core.rpc import convert
-from core.stores import requests
+from leman_coordinator import convert_commits
+from leman_core.model.errors import DataLoss, FailedPrecondition, NotFound
+from leman_core.model.plan import StagedFile
+from leman_core.model.row_states import RowState
+from leman_core.settings import Metrics
+from leman_core.storage import column_file_checks, store_objects
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import data_folder, data_path
+from leman_core.storage.deletions import Deletions
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.object_stores import requests
+from leman_core.storage.opening import open_latest
+from leman_core.storage.table_creation import create_empty
+from leman_core.storage.views import files as view_files
+from leman_core.telemetry import measures
+from leman_core.telemetry.metrics_export import MetricsExport
+from leman_core.wire import convert
 from leman_internal.v1 import plan_pb2, submission_pb2
 from tests.object_store import in_process
 from tests.object_store.store_server import BUCKET, StoreServer

@@ -291,14 +291,13 @@ class Embedded:
 
         Raises StartFailed.
         """
-        found = _services_here.require(StartFailed)
+        _services_here.require(StartFailed)
         places = ["--home", str(folder), "--register", str(_systems.register())]
         warm = self._writes or self._expects_writes
         options = [*(["--warm"] if warm else []), *(["--lifeline"] if self._lifeline else [])]
         with log.open("ab") as output:
             child = subprocess.Popen(
-                _services_here.command("embedded", *places, *options),
-                env=_services_here.environment(found),
+                _services_here.command("leman_local", *places, *options),
                 cwd=folder,
                 stdin=subprocess.PIPE if self._lifeline else subprocess.DEVNULL,
                 stdout=output,

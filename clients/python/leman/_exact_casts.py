@@ -4,8 +4,8 @@ Arrow alone takes bytes for text, counts for times and times without a zone for 
 for a type infinite, rounds floats to the scale of a decimal, and converts no integer to a decimal without room for
 every integer.
 
-There are two copies of this module, `core.udf.exact_casts` and `leman._exact_casts`: the SDK writes tables without
-the services.
+There are two copies of this module, `leman_core.functions.exact_casts` and `leman._exact_casts`: the SDK writes tables
+without the services.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Lance stores JSON in a binary form: integers of 64 bits, numbers with a fraction
 UTF-8. Without an error it stores null for a number that a double cannot hold, a double for a longer integer, and a
 backslash for half of a surrogate pair.
 
-There are two copies of this module, `core.json_texts` and `leman._json_texts`: the SDK writes tables without the
-services.
+There are two copies of this module, `leman_core.functions.json_texts` and `leman._json_texts`: the SDK writes tables
+without the services.
 """
 
 from __future__ import annotations

@@ -27,14 +27,11 @@ def is_installed(name: str) -> bool:
     top = name.partition(".")[0]
     if top == "__main__" or not name:
         return False
-    if top == "leman" or _is_built_in(name):
+    if top == "leman" or top in _services_here.PACKAGES or _is_built_in(name):
         return True
     places = _locations(name)
     if not places:  # parts of a module that have no file, and modules that this platform lacks
         return is_installed(top) if top != name else name in sys.stdlib_module_names
-    if top in _services_here.PACKAGES:  # in a worker these names are the services' own
-        found = _services_here.folder()
-        return found is not None and any(Path(place).resolve().is_relative_to(found / top) for place in places)
     return any(_is_installed_path(path) for path in places)
 
 

@@ -24,8 +24,8 @@ def check_name(name: Any, what: str) -> str:
 def database_uri(path_or_uri: str | os.PathLike[str]) -> str:
     """How a database is called on the wire: a local path absolute and without links, a uri as it is.
 
-    The services bring every spelling into one form (their `core.locations`); what only this process knows, its folder
-    and its home, is resolved here. Raises InvalidArgument.
+    The services bring every spelling into one form (their `leman_core.storage.locations`); what only this process
+    knows, its folder and its home, is resolved here. Raises InvalidArgument.
     """
     given: object = path_or_uri
     text = os.fspath(given) if isinstance(given, str | os.PathLike) else None

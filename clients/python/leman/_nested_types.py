@@ -1,7 +1,7 @@
 """Arrow types that others lie in. Pure.
 
-There are two copies of this module, `core.udf.nested_types` and `leman._nested_types`: the SDK writes tables without
-the services.
+There are two copies of this module, `leman_core.functions.nested_types` and `leman._nested_types`: the SDK writes
+tables without the services.
 """
 
 from __future__ import annotations

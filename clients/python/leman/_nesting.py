@@ -5,7 +5,8 @@ operators. Planning arithmetic costs more than the square of its depth, and each
 argument of another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be
 many.
 
-There are two copies of this module, `core.sql.nesting` and `leman._nesting`: the SDK reads tables without the services.
+There are two copies of this module, `leman_core.sql.nesting` and `leman._nesting`: the SDK reads tables without the
+services.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 import subprocess
 import tempfile
@@ -46,7 +47,7 @@ class _Here:
 def reading(services: Services, name: str) -> Iterator[Services]:
     """For a block that only reads by calls of one service: `services`, or one of its own where these would have to be
     started and are installed here. Raises StartFailed."""
-    if services.reads_alone() and _services_here.folder() is not None:
+    if services.reads_alone() and _services_here.are_installed():
         with own_service(name) as own:
             yield own
     else:
@@ -59,12 +60,12 @@ def own_service(name: str) -> Iterator[Services]:
     knows. It keeps no files. Raises StartFailed."""
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}
-    found = _services_here.require(StartFailed)
+    _services_here.require(StartFailed)
     settings = {f"LEMAN_SERVER__{key}": value for key, value in ours.items()} | {"LEMAN_EMBEDDED__DATABASE": ""}
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(
-            _services_here.command(name),
-            env=_services_here.environment(found, settings),
+            _services_here.command(_services_here.MODULES[name]),
+            env=os.environ | settings,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -89,7 +89,8 @@ def is_alive(pid: int) -> bool:
     except PermissionError:
         pass  # another user's, which may have the id of a supervisor that is gone
     with suppress(OSError):  # where /proc exists it tells whether the id was given to another program since
-        return b"embedded" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"leman_local" in command or b"embedded" in command  # as releases before 0.2 call it
     return True
 
 

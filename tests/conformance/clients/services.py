@@ -15,7 +15,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from core.release import SERVICES
+from leman_core.model.release import SERVICES
 from tests.certificates import Authority
 from tests.conformance.clients import restarts
 from tests.conformance.clients.case_files import Case
@@ -143,7 +143,7 @@ class Services:
         kept = {key: value for key, value in os.environ.items() if not key.startswith("LEMAN_")}
         with (self.folder / "planner.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "planner"],
+                [sys.executable, "-m", "leman_planner"],
                 cwd=ROOT,
                 env=kept | settings,
                 stdin=subprocess.DEVNULL,

@@ -15,7 +15,7 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from core.rpc.routes import public_services
+from leman_core.server.routes import public_services
 from tests.conformance.clients import rows
 from tests.conformance.clients.case_files import OWN, Case, Step
 from tests.conformance.clients.matching import mismatch

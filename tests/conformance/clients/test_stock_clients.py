@@ -13,7 +13,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.rpc.routes import public_services
+from leman_core.server.routes import public_services
 from tests.conftest import ROOT
 
 #: Programs in Go, at versions that are known to work; the checksum database says what their code is.

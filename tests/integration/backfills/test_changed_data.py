@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.lance_io.column_file_writer import ColumnFileWriter
 from leman import ErrorHandlingConfig, Skip
 from leman.progress import JobState
+from leman_core.storage.column_file_writer import ColumnFileWriter
 from tests.integration.call_log import CallLog, values
 from tests.integration.planner.planner_lake import install
 

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
 from leman.progress import JobState
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
 from tests.integration.call_log import CallLog, numbers, values
 
 ROWS = 40

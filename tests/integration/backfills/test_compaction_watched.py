@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
 from tests.conftest import start_system, stop_system
 
 

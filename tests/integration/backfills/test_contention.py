@@ -16,19 +16,19 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from commit_coordinator.requests import AddColumnsRequest
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.udf import UdfDefinition, UdfKind
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.rpc.blocking import BlockingPool
-from executor.coordination.reservation_keeping import PooledReservations
-from executor.coordination.reservations import reservations_at
-from executor.jobs.backfill_run import BackfillRun
-from planner.catalog import Catalog, NewColumn
-from planner.plan_maker import PlanMaker
+from leman_coordinator.requests import AddColumnsRequest
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.server.blocking import BlockingPool
+from leman_core.settings import Settings
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_executor.coordination.reservation_keeping import PooledReservations
+from leman_executor.coordination.reservations import reservations_at
+from leman_executor.jobs.backfill_run import BackfillRun
+from leman_planner.catalog import Catalog, NewColumn
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.views.histories.harness import System
 from tests.redis_process import RedisProcess
 

@@ -8,9 +8,9 @@ import pytest
 import redis
 from cryptography.fernet import Fernet
 
-from core.errors import Unavailable
-from executor.coordination.env_values import EnvValues, key_of
-from executor.coordination.leases import JobLeases
+from leman_core.model.errors import Unavailable
+from leman_executor.coordination.env_values import EnvValues, key_of
+from leman_executor.coordination.leases import JobLeases
 from tests.redis_process import RedisProcess
 
 ENV = {"API_KEY": "a-canary-of-the-environment", "EMPTY": ""}

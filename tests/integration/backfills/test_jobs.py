@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.domain.job import Job
-from core.domain.job import JobState as State
-from core.domain.plan import BackfillSpec
-from core.lance_io.tables import INCARNATION_KEY
-from executor.history.job_history import JobHistory
+from leman_core.model.job import Job
+from leman_core.model.job import JobState as State
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage.tables import INCARNATION_KEY
+from leman_executor.history.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
 from tests.integration.backfills.test_pauses import paused
 from tests.integration.call_log import CallLog, numbers, values

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import redis
 
-from core.errors import InvalidArgument
-from executor.coordination.leases import Answer, JobLeases
-from executor.coordination.redis_refusals import check_accepted
+from leman_core.model.errors import InvalidArgument
+from leman_executor.coordination.leases import Answer, JobLeases
+from leman_executor.coordination.redis_refusals import check_accepted
 from tests.redis_process import RedisProcess
 
 KEY = "leman:job:j"

@@ -10,11 +10,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.plan import Plan
-from core.domain.plan_summary import summarise
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io.column_file_writer import ColumnFileWriter
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from leman_core.model.plan import Plan
+from leman_core.model.plan_summary import summarise
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage.column_file_writer import ColumnFileWriter
 from tests.integration.types.types_pipeline import Pipeline
 
 ROWS = 9

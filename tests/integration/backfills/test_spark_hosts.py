@@ -142,7 +142,7 @@ def worker(folder: Path, host: str) -> str:
 @pytest.fixture(scope="module")
 def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("archive") / "env.tar.gz"
-    subprocess.run([sys.executable, "-P", "-m", "executor.spark.pack_env", str(out)], check=True, cwd=out.parent)
+    subprocess.run([sys.executable, "-P", "-m", "leman_executor.spark.pack_env", str(out)], check=True, cwd=out.parent)
     return out
 
 
@@ -150,7 +150,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def system(hosts: Hosts, lake: Path, **settings: str) -> Iterator[Path]:
     """The services on the executor's host, for a database; its callers have to be there too."""
     lake.mkdir()
-    command = [sys.executable, "-m", "embedded", "--database", str(lake), "--idle-seconds", "0"]
+    command = [sys.executable, "-m", "leman_local", "--database", str(lake), "--idle-seconds", "0"]
     conf = {"spark.executor.memory": "512m", **json.loads(settings.pop("conf", "{}"))}
     settings |= {"LEMAN_SPARK__MASTER": MASTER, "LEMAN_SPARK__CONF": json.dumps(conf)}
     process = hosts.start(EXECUTOR, command, f"{lake.name}.log", LEMAN_SPARK__CLASS_ARCHIVE="false", **settings)
@@ -169,7 +169,7 @@ _CALLER = """
 import json, sys
 import pyarrow as pa
 import leman
-from core.rpc.healthcheck import check
+from leman_core.server.healthcheck import check
 
 lake, met, workers, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), json.loads(sys.argv[4])
 service = json.load(open(lake + "/_leman/service.json"))

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.config import Settings
 from leman import ErrorHandlingConfig, JobState, Skip, errors
+from leman_core.settings import Settings
 from tests.conftest import System
 from tests.faults.lake import wait_for
 from tests.integration.call_log import CallLog, numbers, values

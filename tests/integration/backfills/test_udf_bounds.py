@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from core import keys
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.config import Executor, Settings
-from core.domain.udf import CheckpointBounds, UdfKind
+from leman_core.model import keys
+from leman_core.model.udf import CheckpointBounds, UdfKind
+from leman_core.settings import Executor, Settings
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
 from tests.integration.types.types_pipeline import Pipeline
 
 ROWS = 100

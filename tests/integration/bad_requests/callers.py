@@ -13,7 +13,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 from google.rpc import error_details_pb2, status_pb2
 
-from core.rpc.routes import path_of
+from leman_core.server.routes import path_of
 
 #: A call that takes longer hangs.
 SECONDS = 60.0

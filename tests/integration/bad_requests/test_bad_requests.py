@@ -23,10 +23,10 @@ from google.protobuf import json_format
 from google.protobuf.descriptor import MethodDescriptor
 
 import leman
-from core.rpc.routes import public_services
-from core.shown_text import CONTROL, visible
 from leman import Databases
 from leman.v1 import catalog_pb2, commit_pb2, errors_pb2, tables_pb2
+from leman_core.model.shown_text import CONTROL, visible
+from leman_core.server.routes import public_services
 from tests.conftest import System, start_system, stop_system
 from tests.integration.bad_requests import deep_sql
 from tests.integration.bad_requests.callers import GrpcCaller, HttpCaller, Outcome

@@ -14,19 +14,19 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io import computed_columns
-from commit_coordinator.lance_io.table_handle import TableHandle
-from commit_coordinator.requests import CommitResult, ReplaceRequest
-from core import keys
-from core.domain.plan import FragmentReplacement, OutputField, StagedFile
-from core.domain.table import Fragment
-from core.domain.udf import ColumnBinding, ColumnInput
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.tables import LanceTables
-from core.udf import binding
 from leman.v1 import catalog_pb2
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_coordinator.requests import CommitResult, ReplaceRequest
+from leman_core.functions import binding
+from leman_core.model import keys
+from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
+from leman_core.model.table import Fragment
+from leman_core.model.udf import ColumnBinding, ColumnInput
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.tables import LanceTables
 
 ROWS = 10
 DEADLINE = 30.0

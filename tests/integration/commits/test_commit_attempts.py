@@ -9,12 +9,12 @@ from dataclasses import replace
 import lance
 import pytest
 
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io import attempts
-from commit_coordinator.requests import BeginAttemptRequest, Status
-from core.errors import Aborted, FailedPrecondition
-from core.lance_io.tables import LanceTables
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.lance_io import attempts
+from leman_coordinator.requests import BeginAttemptRequest, Status
+from leman_core.model.errors import Aborted, FailedPrecondition
+from leman_core.storage.tables import LanceTables
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,

@@ -8,15 +8,15 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import computed_columns
-from commit_coordinator.lance_io.commit_outcomes import CommitConflict
-from commit_coordinator.lance_io.table_handle import TableHandle
-from commit_coordinator.requests import BindColumnsRequest
-from core.domain.udf import ColumnBinding, ColumnInput
-from core.errors import Aborted, FailedPrecondition
-from core.rpc import convert
-from core.udf import binding
 from leman.v1 import commit_pb2
+from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io.commit_outcomes import CommitConflict
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_coordinator.requests import BindColumnsRequest
+from leman_core.functions import binding
+from leman_core.model.errors import Aborted, FailedPrecondition
+from leman_core.model.udf import ColumnBinding, ColumnInput
+from leman_core.wire import convert
 from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table, ref_of
 from tests.integration.commits.test_commit_queues import submit

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
-from commit_coordinator import group_commit
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.preconditions import (
+from leman_coordinator import group_commit
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.preconditions import (
     FragmentExists,
     SameColumn,
     SameInputs,
@@ -23,9 +23,9 @@ from commit_coordinator.preconditions import (
     SameTable,
     SameTarget,
 )
-from core.domain.plan import StagedFile
-from core.errors import Aborted, FailedPrecondition, NotFound, Unavailable
-from core.lance_io import column_file_checks, column_files
+from leman_core.model.errors import Aborted, FailedPrecondition, NotFound, Unavailable
+from leman_core.model.plan import StagedFile
+from leman_core.storage import column_file_checks, column_files
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
@@ -516,7 +516,7 @@ def test_control_without_the_history(table, monkeypatch):
     request = Planner(table).request(0)
     assert one(request) == "committed"
     assert one(Planner(table, scale=3, version="v2").request(0)) == "committed"
-    monkeypatch.setattr("commit_coordinator.group_commit.HISTORY_LIMIT", 0)
+    monkeypatch.setattr("leman_coordinator.group_commit.HISTORY_LIMIT", 0)
     assert one(request) == "FRAGMENT_CHANGED"
 
 

@@ -11,13 +11,13 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import committed_files, computed_columns, table_handle
-from commit_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
-from commit_coordinator.lance_io.committed_files import Committed
-from commit_coordinator.lance_io.installable_files import StagedFiles
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io import commit_history
+from leman_coordinator.lance_io import committed_files, computed_columns, table_handle
+from leman_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
+from leman_coordinator.lance_io.committed_files import Committed
+from leman_coordinator.lance_io.installable_files import StagedFiles
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from leman_core.storage import commit_history
 from tests.integration.commits.commit_helpers import (
     Planner,
     add_columns,

@@ -7,9 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import optimizing
-from core.errors import Aborted, FailedPrecondition, NotFound
-from core.lance_io import indices
+from leman_coordinator import optimizing
+from leman_core.model.errors import Aborted, FailedPrecondition, NotFound
+from leman_core.storage import indices
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, reasons, submit
 
 FRAGMENTS = 4

@@ -15,13 +15,21 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import commit_queue as queue_module
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io.table_handle import TableHandle
-from commit_coordinator.requests import AddColumnsRequest, Status
-from core.errors import Aborted, DataLoss, FailedPrecondition, InvalidArgument, NotFound, ResourceExhausted, Unavailable
-from core.lance_io import commit_history
+from leman_coordinator import commit_queue as queue_module
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_coordinator.requests import AddColumnsRequest, Status
+from leman_core.model.errors import (
+    Aborted,
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    ResourceExhausted,
+    Unavailable,
+)
+from leman_core.storage import commit_history
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,

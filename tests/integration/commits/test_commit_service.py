@@ -13,12 +13,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.app import create
-from core.config import Commit, Settings
-from core.rpc import convert
-from core.rpc.server import start_server
-from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, commit_pb2_grpc
+from leman_coordinator.app import create
+from leman_core.server.server import start_server
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Commit, Settings
+from leman_core.wire import convert
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, make_table, new_field, ref_of
 
@@ -447,7 +447,7 @@ def test_full_queue_is_resource_exhausted(table, monkeypatch):
 
 
 def test_a_database_is_verified_over_grpc_and_gone_on_with(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("commit_coordinator.verification.verifier.REPORT_THINGS", 1)
+    monkeypatch.setattr("leman_coordinator.verification.verifier.REPORT_THINGS", 1)
     planner = Planner(table)
 
     async def scenario():

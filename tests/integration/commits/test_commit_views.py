@@ -13,20 +13,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.requests import Status
-from commit_coordinator.verification.report import Subject
-from commit_coordinator.verification.verifier import verify
-from commit_coordinator.views.requests import ViewFile
-from core.domain.view import IS_SET, SOURCE_ROW_ID
-from core.errors import Aborted, AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from core.lance_io import commit_history
-from core.lance_io.tables import LanceTables
-from core.lance_io.views import files as view_files
-from core.lance_io.views.source import SourceRows, plain
-from core.lance_io.views.view_order import in_view_order
-from core.views import metadata as view_metadata
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.garbage.collector import GarbageCollector
+from leman_coordinator.requests import Status
+from leman_coordinator.verification.report import Subject
+from leman_coordinator.verification.verifier import verify
+from leman_coordinator.views.requests import ViewFile
+from leman_core.model import view_metadata
+from leman_core.model.errors import (
+    Aborted,
+    AlreadyExists,
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    NotFound,
+    Unavailable,
+)
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID
+from leman_core.storage import commit_history
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views import files as view_files
+from leman_core.storage.views.source import SourceRows, plain
+from leman_core.storage.views.view_order import in_view_order
 from tests.integration.commits.commit_helpers import between, reasons, submit
 from tests.integration.commits.test_commit_queues import fail_after_commits, failing
 from tests.integration.commits.view_commit_helpers import DATA, SCHEMA, View, one, values

@@ -5,10 +5,10 @@ from __future__ import annotations
 import grpc
 import pytest
 
-from core.lance_io.tables import LanceTables
-from core.rpc import convert
-from core.views import metadata as view_metadata
 from leman.v1 import commit_pb2
+from leman_core.model import view_metadata
+from leman_core.storage.tables import LanceTables
+from leman_core.wire import convert
 from leman_internal.v1 import plan_pb2, submission_pb2
 from tests.integration.commits.commit_helpers import ref_of
 from tests.integration.commits.test_commit_service import Outcome, coordinator, refusal, run

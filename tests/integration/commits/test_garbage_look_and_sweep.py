@@ -13,20 +13,20 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lance_io import stored_files
-from core import sealed_documents
-from core.checkpoints.lance_store import LanceCheckpointStore
-from core.checkpoints.records import FragmentRecord
-from core.domain.garbage import DAY, Fate, Use
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.refresh import RefreshSpec
-from core.errors import NotFound, Unavailable
-from core.lance_io.append_log import AppendLog
-from core.lance_io.column_files import digest_of
-from core.lance_io.open_jobs import open_jobs
-from executor.history.job_history import _JOBS, JobHistory
+from leman_coordinator.garbage.collector import GarbageCollector
+from leman_coordinator.lance_io import stored_files
+from leman_core.model.errors import NotFound, Unavailable
+from leman_core.model.garbage import DAY, Fate, Use
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.refresh import RefreshSpec
+from leman_core.storage import sealed_documents
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.column_files import digest_of
+from leman_core.storage.open_jobs import open_jobs
+from leman_executor.history.job_history import _JOBS, JobHistory
 from tests.integration.planner.planner_lake import ROWS, Lake, states
 
 NO_TIME = timedelta(0)

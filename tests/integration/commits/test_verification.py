@@ -12,25 +12,25 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.verification import verifier
-from commit_coordinator.verification.report import FindingCounts, Flaw, Subject
-from commit_coordinator.verification.verifier import verify
-from core import keys, sealed_documents
-from core.checkpoints import FragmentRecord, LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.database_roots import DatabaseRoots
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.ranges import RowRange
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import DataLoss, LemanError, NotFound
-from core.lance_io import damage
-from core.lance_io.append_log import AppendLog
-from core.lance_io.scan import FragmentReader
-from core.lance_io.udf_registry import UdfRegistry
-from core.udf.python_versions import PYTHON
-from executor.history.job_history import _JOBS, JobHistory
-from planner import sql_functions
+from leman_coordinator.verification import verifier
+from leman_coordinator.verification.report import FindingCounts, Flaw, Subject
+from leman_coordinator.verification.verifier import verify
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model import keys
+from leman_core.model.errors import DataLoss, LemanError, NotFound
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage import damage, sealed_documents
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.checkpoints import FragmentRecord, LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.database_roots import DatabaseRoots
+from leman_core.storage.scan import FragmentReader
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_executor.history.job_history import _JOBS, JobHistory
+from leman_planner import sql_functions
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
 
 BUNDLE = b"not unpickled here"

@@ -11,18 +11,18 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from commit_coordinator.requests import CommitResult
-from commit_coordinator.views.requests import (
+from leman_coordinator.requests import CommitResult
+from leman_coordinator.views.requests import (
     ApplyDeltaRequest,
     CreatePlaceholdersRequest,
     FillPlaceholdersRequest,
     ViewFile,
 )
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.lance_io.views import evictions_file
-from core.lance_io.views import files as view_files
-from core.views import metadata as view_metadata
+from leman_core.model import view_metadata
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views import evictions_file
+from leman_core.storage.views import files as view_files
 from tests.integration.commits.commit_helpers import submit
 
 FIELDS = [pa.field("x", pa.int64()), pa.field("s", pa.string())]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import grpc
 
-from core.config import Settings
-from core.rpc.server import main
-from embedded import __main__ as embedded
-from embedded import process, supervisor
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.server.server import main
+from leman_core.settings import Settings
+from leman_local import __main__ as embedded
+from leman_local import process, supervisor
 
 JOB_SERVICE = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name
 

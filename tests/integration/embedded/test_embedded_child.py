@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embedded import child
+from leman_local import child
 
 CHILD = str(Path(child.__file__).resolve())
 SLEEP = "import time; print('up', flush=True); time.sleep(1000)"

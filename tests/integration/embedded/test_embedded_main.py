@@ -26,14 +26,14 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 def test_wrong_settings_end_a_service_with_code_2():
-    done = run("-m", "planner", LEMAN_SERVER__PORT="http")
+    done = run("-m", "leman_planner", LEMAN_SERVER__PORT="http")
     assert done.returncode == 2
     assert "LEMAN_SERVER__PORT" in done.stderr
     assert "Traceback" not in done.stderr
 
 
 def test_a_service_that_cannot_start_ends_with_code_1_and_says_why():
-    done = run("-m", "commit_coordinator", LEMAN_SERVER__HOST="0.0.0.0")
+    done = run("-m", "leman_coordinator", LEMAN_SERVER__HOST="0.0.0.0")
     assert done.returncode == 1
     assert done.stdout == ""
     (line,) = map(json.loads, done.stderr.splitlines())

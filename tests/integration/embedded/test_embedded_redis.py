@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from core.config import Settings
-from core.errors import FailedPrecondition, Unavailable
-from embedded import redis_server
-from embedded.service_file import Home
-from embedded.supervisor import Supervisor
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.settings import Settings
+from leman_local import redis_server
+from leman_local.service_file import Home
+from leman_local.supervisor import Supervisor
 
 DEADLINE = 30
 

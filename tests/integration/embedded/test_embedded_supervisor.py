@@ -22,12 +22,12 @@ import pytest
 import redis
 import structlog
 
-from core.errors import FailedPrecondition
-from embedded import __main__ as embedded
-from embedded.early import begin_early
-from embedded.tcp_ports import HeldPort, free_port
 from leman import _systems
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import FailedPrecondition
+from leman_local import __main__ as embedded
+from leman_local.early import begin_early
+from leman_local.tcp_ports import HeldPort, free_port
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 60.0

@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
-from embedded.announcement import Announcement
-from embedded.served_databases import ServedDatabases
-from embedded.service_file import AlreadyRunning, Home, HomeLock
+from leman_local.announcement import Announcement
+from leman_local.served_databases import ServedDatabases
+from leman_local.service_file import AlreadyRunning, Home, HomeLock
 
 
 @pytest.fixture

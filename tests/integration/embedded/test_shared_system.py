@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from core.release import SERVICES
 from leman import _systems
 from leman._service_file import ServiceFile
 from leman._systems import System
+from leman_core.model.release import SERVICES
 from tests.integration.embedded.test_embedded_supervisor import ROOT, info, lives, wait_for
 
 DEADLINE = 60.0

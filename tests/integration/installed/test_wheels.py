@@ -56,7 +56,9 @@ def check_the_first_program(environment: Environment, project: Path) -> None:
 
 def test_the_first_program_of_the_readme_has_a_result(environment, project):
     check_the_first_program(environment, project)
-    told = environment.run("-c", "import leman, planner; print(leman.__file__, planner.__file__)", cwd=project)
+    told = environment.run(
+        "-c", "import leman, leman_planner; print(leman.__file__, leman_planner.__file__)", cwd=project
+    )
     assert str(ROOT) not in told
 
 

@@ -8,22 +8,22 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from commit_coordinator.lance_io import computed_columns
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core import keys
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.records import FragmentRecord
-from core.domain.plan import BackfillSpec
-from core.domain.ranges import RowRange
-from core.domain.udf import UdfDefinition, UdfKind
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.row_states import RowState
-from core.udf.validation import NewColumn
-from planner.catalog import Catalog
-from planner.plan_maker import PlanMaker
+from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.functions.validation import NewColumn
+from leman_core.model import keys
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import RowState
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_planner.catalog import Catalog
+from leman_planner.plan_maker import PlanMaker
 
 ROWS = 10
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")

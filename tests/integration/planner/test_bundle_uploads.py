@@ -14,15 +14,15 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from core.config import Server, Settings
-from core.config.access_sections import Udf
-from core.domain.udf import UdfDefinition, UdfKind
-from core.rpc import convert
-from core.rpc.server import start_server
-from core.rpc.status import error_from_rpc
-from core.udf.python_versions import PYTHON
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
-from planner import app
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.server.server import start_server
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Server, Settings
+from leman_core.settings.access_sections import Udf
+from leman_core.wire import convert
+from leman_planner import app
 from tests.integration.planner.test_planner_service import error_of, functions_of
 
 DEADLINE = 60.0

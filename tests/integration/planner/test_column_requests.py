@@ -6,15 +6,15 @@ import uuid
 import lance
 import pytest
 
-from commit_coordinator.lance_io import computed_columns
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument
-from core.lance_io.tables import LanceTables
-from core.udf.validation import NewColumn
-from planner.catalog import Catalog
-from planner.column_changes import OnChange, Outcome
-from planner.column_requests import ColumnRequest, ColumnRequests
-from planner.plan_maker import PlanMaker
+from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from leman_core.storage.tables import LanceTables
+from leman_planner.catalog import Catalog
+from leman_planner.column_changes import OnChange, Outcome
+from leman_planner.column_requests import ColumnRequest, ColumnRequests
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
 SECOND = dataclasses.replace(UDF, version="2", source="def f(x):\n    return x + 1")

@@ -7,12 +7,12 @@ import datetime as dt
 import lance
 import pytest
 
-from core.errors import NotFound
-from core.lance_io.tables import LanceTables
-from core.locations import table_uri
-from executor.jobs.compaction_records import store_traced
-from executor.jobs.compaction_watch import CompactionWatch
-from planner.plan_maker import PlanMaker
+from leman_core.model.errors import NotFound
+from leman_core.storage.locations import table_uri
+from leman_core.storage.tables import LanceTables
+from leman_executor.jobs.compaction_records import store_traced
+from leman_executor.jobs.compaction_watch import CompactionWatch
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import rows, states, why
 
 

@@ -7,17 +7,17 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io.table_handle import TableHandle, open_table
-from core.domain.plan import BackfillSpec
-from core.domain.view import ViewQuery
-from core.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
-from core.lance_io.scan import FragmentReader
-from core.lance_io.table_errors import table_error
-from core.lance_io.tables import LanceTables
-from core.udf.validation import NewColumn
-from planner.catalog import Catalog
-from planner.plan_maker import PlanMaker
-from planner.views.catalog import ViewCatalog
+from leman_coordinator.lance_io.table_handle import TableHandle, open_table
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.view import ViewQuery
+from leman_core.storage.scan import FragmentReader
+from leman_core.storage.table_errors import table_error
+from leman_core.storage.tables import LanceTables
+from leman_planner.catalog import Catalog
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.views.catalog import ViewCatalog
 
 
 @pytest.fixture

@@ -5,20 +5,20 @@ from dataclasses import replace
 import lance
 import pytest
 
-from commit_coordinator.lance_io import computed_columns
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core.domain.plan import OnStaleInput, StaleInput
-from core.domain.plan_summary import summarise
-from core.domain.refresh import RefreshSpec
-from core.domain.udf import NOT_YET
-from core.domain.view import ViewColumn, ViewFunction
-from core.errors import FailedPrecondition
-from core.lance_io.tables import LanceTables
-from core.udf import binding
-from core.udf.validation import NewColumn
-from core.views.metadata import read, with_query
-from planner.catalog import Catalog
-from planner.stale_inputs import refuse_stale, refuse_stale_refresh
+from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.functions import binding
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.plan import OnStaleInput, StaleInput
+from leman_core.model.plan_summary import summarise
+from leman_core.model.refresh import RefreshSpec
+from leman_core.model.udf import NOT_YET
+from leman_core.model.view import ViewColumn, ViewFunction
+from leman_core.model.view_metadata import read, with_query
+from leman_core.storage.tables import LanceTables
+from leman_planner.catalog import Catalog
+from leman_planner.stale_inputs import refuse_stale, refuse_stale_refresh
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 from tests.integration.views.view_lake import ViewLake
 from tests.integration.views.view_lake import column as view_column

@@ -9,16 +9,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core import keys, row_states
-from core.checkpoints.records import FragmentRecord
-from core.domain.ranges import RowRange
-from core.errors import DataLoss
-from core.lance_io import compactions, manifest
-from core.lance_io.tables import LanceTables
-from core.lance_io.transactions import Kind, Transactions
-from core.row_states import RowState
-from executor.jobs.compaction_records import store_traced
-from planner.plan_maker import PlanMaker
+from leman_core.model import keys, row_states
+from leman_core.model.errors import DataLoss
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import RowState
+from leman_core.storage import compactions, manifest
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.transactions import Kind, Transactions
+from leman_executor.jobs.compaction_records import store_traced
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 C, F, U = RowState.COMPUTED, RowState.FAILED, RowState.UNTOUCHED

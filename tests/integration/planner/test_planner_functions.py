@@ -10,25 +10,25 @@ import grpc
 import pyarrow as pa
 import pytest
 
-from core.config import Server, Settings, Udf
-from core.domain.plan import BackfillSpec
-from core.domain.refresh import RefreshSpec
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import PermissionDenied
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.rpc import convert
-from core.rpc.server import start_server
-from core.rpc.status import error_from_rpc
-from core.udf.function_policy import FunctionPolicy
-from core.udf.python_versions import PYTHON
-from core.udf.validation import NewColumn
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
-from planner import app
-from planner.catalog import Catalog
-from planner.plan_maker import PlanMaker
-from planner.views.catalog import ViewCatalog
-from planner.views.refresh_reader import ViewReader
+from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.functions.python_versions import PYTHON
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import PermissionDenied
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.refresh import RefreshSpec
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.server.server import start_server
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Server, Settings, Udf
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.wire import convert
+from leman_planner import app
+from leman_planner.catalog import Catalog
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.refresh_reader import ViewReader
 from tests.integration.planner.planner_lake import UDF, Lake
 from tests.integration.views.view_lake import ViewLake
 
@@ -124,7 +124,7 @@ def test_a_view_is_neither_made_nor_refreshed_with_it(tmp_path):
 
 
 def made_query(lake):
-    from core.domain.view import ViewFunction
+    from leman_core.model.view import ViewFunction
 
     return lake.query(functions=[ViewFunction("d", "double", "", ("x",))])
 

@@ -12,15 +12,6 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import app as coordinator_app
-from core.config import Peers, Server, Settings
-from core.domain.plan import BackfillSpec
-from core.rpc import convert
-from core.rpc.server import start_server
-from core.rpc.status import error_from_rpc
-from core.task_columns import PlannedTasks
-from core.udf.python_versions import PYTHON
-from executor.peers import PlannerClient
 from leman.v1 import (
     catalog_pb2,
     catalog_pb2_grpc,
@@ -31,9 +22,18 @@ from leman.v1 import (
     tables_pb2_grpc,
     udf_pb2,
 )
+from leman_coordinator import app as coordinator_app
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.task_columns import PlannedTasks
+from leman_core.server.server import start_server
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Peers, Server, Settings
+from leman_core.wire import convert
+from leman_executor.peers import PlannerClient
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
-from planner import app as planner_app
-from planner import plan_stream
+from leman_planner import app as planner_app
+from leman_planner import plan_stream
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
 DEADLINE = 30.0

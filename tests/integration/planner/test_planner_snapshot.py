@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 import structlog
 
-from core import keys
-from core.domain.plan_summary import summarise
-from core.domain.ranges import RowRange
-from core.domain.udf import CheckpointBounds
-from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io.tables import LanceTables
-from planner.plan_maker import PlanMaker
+from leman_core.model import keys
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from leman_core.model.plan_summary import summarise
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import CheckpointBounds
+from leman_core.storage.tables import LanceTables
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 UDF_2 = dataclasses.replace(UDF, version="2")
@@ -197,7 +197,7 @@ def test_what_was_stored_of_a_version_s_rows_is_not_taken_over_by_a_copy(lake):
 def test_checkpoints_elsewhere_are_those_of_the_place_where_they_were_made(lake, monkeypatch):
     """Two tables of two installations may share that place."""
     lake.checkpoint(lake.plan().tasks[1], 0, 4)
-    monkeypatch.setattr("planner.plan_maker.in_own_folder", lambda uri: False)
+    monkeypatch.setattr("leman_planner.plan_maker.in_own_folder", lambda uri: False)
     assert lake.moved_to("second").plan().tasks[1].missing == (RowRange(0, ROWS),)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition, InvalidArgument
-from core.lance_io.tables import LanceTables
-from core.udf import binding
-from core.udf.validation import NewColumn
-from planner.catalog import Catalog
+from leman_core.functions import binding
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage.tables import LanceTables
+from leman_planner.catalog import Catalog
 from tests.integration.planner.planner_lake import Lake, why
 
 TWICE = UdfDefinition("twice", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n * 2")

@@ -6,12 +6,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.table import DataFile
-from core.errors import DataLoss, InvalidArgument, NotFound
-from core.lance_io import manifest
-from core.lance_io.tables import LanceTables
-from core.locations import table_uri
-from core.sql.relative_time import pin
+from leman_core.model.errors import DataLoss, InvalidArgument, NotFound
+from leman_core.model.table import DataFile
+from leman_core.sql.relative_time import pin
+from leman_core.storage import manifest
+from leman_core.storage.locations import table_uri
+from leman_core.storage.tables import LanceTables
 
 TABLES = LanceTables()
 ROWS = 10

@@ -4,10 +4,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewFunction
-from core.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LemanError, NotFound
-from core.views.metadata import read
+from leman_core.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewFunction
+from leman_core.model.view_metadata import read
 from tests.integration.views.view_lake import ViewLake, column
 
 SQL = UdfDefinition("plus", "1", UdfKind.SQL, ("a", "b"), pa.int64(), sql_expression="a + b")

@@ -9,17 +9,17 @@ import pyarrow as pa
 import pytest
 from google.protobuf import field_mask_pb2
 
-from core.domain.plan import BackfillSpec, InputSource
-from core.domain.refresh import RefreshSpec
-from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
-from core.lance_io.tables import LanceTables
-from core.rpc import convert, convert_refresh_plans, convert_views
-from core.udf import binding
-from core.views.metadata import QUERY
 from leman.v1 import catalog_pb2, commit_pb2, planner_pb2, udf_pb2
+from leman_core.functions import binding
+from leman_core.model.plan import BackfillSpec, InputSource
+from leman_core.model.refresh import RefreshSpec
+from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
+from leman_core.model.view_metadata import QUERY
+from leman_core.storage.tables import LanceTables
+from leman_core.wire import convert, convert_refresh_plans, convert_views
 from leman_internal.v1 import planning_pb2
-from planner.plan_maker import PlanMaker
-from planner.views import view_listing
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.views import view_listing
 from tests.integration.planner.planner_lake import rows
 from tests.integration.planner.test_planner_service import error_of, served
 from tests.integration.views.view_lake import UDF, ViewLake

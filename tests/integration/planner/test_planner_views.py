@@ -7,13 +7,13 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.refresh import RefreshPolicy
-from core.domain.view import ViewFormat
-from core.errors import FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io import compactions
-from core.lance_io.tables import INCARNATION_KEY
-from core.views.metadata import read
-from planner.catalog import Catalog
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
+from leman_core.model.refresh import RefreshPolicy
+from leman_core.model.view import ViewFormat
+from leman_core.model.view_metadata import read
+from leman_core.storage import compactions
+from leman_core.storage.tables import INCARNATION_KEY
+from leman_planner.catalog import Catalog
 from tests.integration.planner.planner_lake import install, rows
 from tests.integration.views.view_lake import ROWS, ViewLake, append, column, filled, write
 

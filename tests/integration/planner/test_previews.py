@@ -5,15 +5,15 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from core.domain.preview import PreviewSpec
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.udf.function_policy import FunctionPolicy
-from planner.catalog import Catalog
-from planner.plan_maker import PlanMaker
-from planner.previews import PreviewPlans
+from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from leman_core.model.preview import PreviewSpec
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_planner.catalog import Catalog
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.previews import PreviewPlans
 from tests.integration.planner.planner_lake import ROWS, UDF
 
 NEW = UdfDefinition("g", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:g")

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from core.domain.plan import KeptRows
-from core.domain.plan_summary import summarise
-from core.domain.udf import FunctionVersion
-from core.rpc.convert_plans import header_from_proto, header_to_proto
+from leman_core.model.plan import KeptRows
+from leman_core.model.plan_summary import summarise
+from leman_core.model.udf import FunctionVersion
+from leman_core.wire.convert_plans import header_from_proto, header_to_proto
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake
 
 OTHER = replace(UDF, name="g", entrypoint="m:g")

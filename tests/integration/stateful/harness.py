@@ -16,43 +16,43 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
 
-from commit_coordinator import group_commit
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.requests import (
+from leman_coordinator import group_commit
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.requests import (
     AddColumnsRequest,
     BeginAttemptRequest,
     CommitResult,
     ReplaceRequest,
     Status,
 )
-from core import keys
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.records import forget_file, read_record
-from core.config import Settings
-from core.domain.job import Attempt, Job, JobState
-from core.domain.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
-from core.filesystems import filesystem_of
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.row_states import RowState
-from core.stores.lance_options import lance_options
-from core.udf.validation import NewColumn
-from executor.coordination.reservations import InProcessReservations
-from executor.jobs.checkpoint_migration import migrate_checkpoints
-from executor.jobs.compaction_records import store_traced
-from executor.jobs.unchanged_inputs import compare_inputs
-from executor.jobs.work_context import work_context
-from executor.scheduling.work_queue import WorkQueue
-from executor.worker import checkpointing, fragment_pass
-from executor.worker.unit_runner import UnitRunner
-from planner.catalog import Catalog
-from planner.failed_row_states import states_of
-from planner.plan_maker import PlanMaker
+from leman_core.functions.validation import NewColumn
+from leman_core.model import keys
+from leman_core.model.job import Attempt, Job, JobState
+from leman_core.model.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
+from leman_core.model.row_states import RowState
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman_core.model.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
+from leman_core.settings import Settings
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoints.records import forget_file, read_record
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_executor.coordination.reservations import InProcessReservations
+from leman_executor.jobs.checkpoint_migration import migrate_checkpoints
+from leman_executor.jobs.compaction_records import store_traced
+from leman_executor.jobs.unchanged_inputs import compare_inputs
+from leman_executor.jobs.work_context import work_context
+from leman_executor.scheduling.work_queue import WorkQueue
+from leman_executor.worker import checkpointing, fragment_pass
+from leman_executor.worker.unit_runner import UnitRunner
+from leman_planner.catalog import Catalog
+from leman_planner.failed_row_states import states_of
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.stateful import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)

@@ -21,10 +21,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from core import keys
-from core.domain.plan import BackfillSpec
-from core.domain.udf import CheckpointBounds
-from executor.worker.computed_rows import from_checkpoint
+from leman_core.model import keys
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.udf import CheckpointBounds
+from leman_executor.worker.computed_rows import from_checkpoint
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate, Killed, Made, System, decisions
 from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from commit_coordinator.garbage.collector import GarbageCollector
-from core.checkpoints.lance_store import checkpoint_root
-from core.domain.plan import BackfillSpec
-from core.lance_io.tables import LanceTables
-from planner.plan_maker import PlanMaker
+from leman_coordinator.garbage.collector import GarbageCollector
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.tables import LanceTables
+from leman_planner.plan_maker import PlanMaker
 from tests.integration.stateful import udfs
 from tests.integration.stateful.test_machine import EVERYTHING, FILTERS, ROWS, Machine
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from core.domain.plan import BackfillSpec
+from leman_core.model.plan import BackfillSpec
 from tests.integration.stateful.harness import Fate
 from tests.integration.stateful.oracle import Where
 from tests.integration.stateful.test_machine import EVERYTHING, FILTERS, Machine

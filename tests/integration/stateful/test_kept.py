@@ -17,15 +17,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from commit_coordinator.requests import BindColumnsRequest
-from core.domain.plan import BackfillSpec
-from core.domain.udf import CheckpointBounds, UdfDefinition, UdfKind
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.udf.validation import NewColumn
-from planner.catalog import Catalog
-from planner.plan_maker import PlanMaker
-from planner.row_states import StatesReader, ValueState
+from leman_coordinator.requests import BindColumnsRequest
+from leman_core.functions.validation import NewColumn
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.udf import CheckpointBounds, UdfDefinition, UdfKind
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_planner.catalog import Catalog
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.row_states import StatesReader, ValueState
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import SKIP, Fate, Killed, Made, System, decisions
 from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core import keys
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.domain.plan import BackfillSpec
+from leman_core.model import keys
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
 from tests.conftest import System as Running
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.flight as fl
 from google.rpc import error_details_pb2, status_pb2
 
-from core.config import Settings
-from core.rpc.flight_protocol import Flight_pb2
-from core.rpc.server import RunningServer, start_server
+from leman_core.server.flight_protocol import Flight_pb2
+from leman_core.server.server import RunningServer, start_server
+from leman_core.settings import Settings
 
 DEADLINE = 60.0
 _SERVICE = "/arrow.flight.protocol.FlightService/"
@@ -53,7 +53,7 @@ def put(
 @contextlib.contextmanager
 def served(draining: asyncio.Event | None = None, **sections: Any) -> Iterator[RunningServer]:
     """A coordinator on loopback, on an event loop of its own: the stock client blocks its thread."""
-    from commit_coordinator.app import create
+    from leman_coordinator.app import create
 
     settings, started, stop = Settings(**sections), threading.Event(), asyncio.Event()
     found: list[Any] = []

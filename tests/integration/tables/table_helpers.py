@@ -15,9 +15,9 @@ import grpc
 import lance
 import pyarrow as pa
 
-from core.config import Commit, Settings
-from core.rpc.server import start_server
 from leman.v1 import catalog_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
+from leman_core.server.server import start_server
+from leman_core.settings import Commit, Settings
 from leman_internal.v1 import submission_pb2_grpc
 
 DEADLINE = 60.0
@@ -136,7 +136,7 @@ def referenced(uri: str) -> set[str]:
 @contextlib.asynccontextmanager
 async def coordinator(database: Path | str, **commit: Any) -> AsyncIterator[Coordinator]:
     """A coordinator on loopback, for one database."""
-    from commit_coordinator.app import create
+    from leman_coordinator.app import create
 
     settings, draining = Settings(commit=Commit(**commit)), asyncio.Event()
     up = await start_server(settings, "commit_coordinator", create(settings, draining), draining)

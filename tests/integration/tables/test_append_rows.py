@@ -14,11 +14,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.tables import incoming, uploads
-from core.domain.garbage import Fate
-from core.rpc.status import error_from_rpc
 from leman.v1 import commit_pb2, tables_pb2
+from leman_coordinator.garbage.collector import GarbageCollector
+from leman_coordinator.tables import incoming, uploads
+from leman_core.model.garbage import Fate
+from leman_core.server.status import error_from_rpc
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run
 from tests.integration.commits.view_commit_helpers import View

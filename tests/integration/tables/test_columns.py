@@ -7,16 +7,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io.commit_outcomes import CommitUnclear
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.rpc.convert_types import schema_to_json
-from core.rpc.status import error_from_rpc
-from core.udf import binding
-from core.views import metadata as view_metadata
-from executor.history.job_history import JobHistory
 from leman.v1 import tables_pb2
+from leman_coordinator.lance_io.commit_outcomes import CommitUnclear
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.functions import binding
+from leman_core.model import view_metadata
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.server.status import error_from_rpc
+from leman_core.wire.convert_types import schema_to_json
+from leman_executor.history.job_history import JobHistory
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run
 from tests.integration.commits.view_commit_helpers import View

@@ -7,9 +7,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import row_commits
-from commit_coordinator.lance_io.commit_outcomes import CommitUnclear
-from core.lance_io.tables import LanceTables
+from leman_coordinator.lance_io import row_commits
+from leman_coordinator.lance_io.commit_outcomes import CommitUnclear
+from leman_core.storage.tables import LanceTables
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.tables.table_helpers import coordinator, ipc_schema
 

@@ -7,7 +7,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import row_commits
+from leman_coordinator.lance_io import row_commits
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.tables.table_helpers import coordinator

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.flight as fl
 import pytest
 
-from core.release import SERVICES
 from leman.v1 import catalog_pb2, flight_pb2, tables_pb2
+from leman_core.model.release import SERVICES
 from tests.integration.tables.flight_helpers import (
     bearer,
     cmd,
@@ -365,7 +365,7 @@ def test_a_table_that_cannot_be_read_is_listed_beside_the_others(system, tmp_pat
 
 
 def test_a_flight_that_is_polled_is_complete(lake, raw):
-    from core.rpc.flight_protocol import Flight_pb2
+    from leman_core.server.flight_protocol import Flight_pb2
 
     channel, shown = raw
     answer = Flight_pb2.PollInfo.FromString(opened(channel, "PollFlightInfo", path(str(lake), "t"), **shown))
@@ -390,19 +390,19 @@ def test_who_shows_nothing_or_something_wrong_is_refused(system, lake, raw):
 
 
 def ticket(said=b""):
-    from core.rpc.flight_protocol import Flight_pb2
+    from leman_core.server.flight_protocol import Flight_pb2
 
     return Flight_pb2.Ticket(ticket=cmd(said).cmd)
 
 
 def criteria(expression):
-    from core.rpc.flight_protocol import Flight_pb2
+    from leman_core.server.flight_protocol import Flight_pb2
 
     return Flight_pb2.Criteria(expression=expression)
 
 
 def action(kind):
-    from core.rpc.flight_protocol import Flight_pb2
+    from leman_core.server.flight_protocol import Flight_pb2
 
     return Flight_pb2.Action(type=kind)
 

@@ -17,12 +17,12 @@ import pyarrow.flight as fl
 import pytest
 import structlog
 
-from commit_coordinator.tables import flight_data
-from core import telemetry
-from core.config import Commit, Log, Server, Settings
-from core.rpc.auth.caller import RANKS
-from core.rpc.flight_calls import FLIGHT
-from core.rpc.flight_protocol import Flight_pb2
+from leman_coordinator.tables import flight_data
+from leman_core.server.auth.caller import RANKS
+from leman_core.server.flight_calls import FLIGHT
+from leman_core.server.flight_protocol import Flight_pb2
+from leman_core.settings import Commit, Log, Server, Settings
+from leman_core.telemetry import logs as telemetry
 from tests.certificates import Authority
 from tests.integration.tables import flight_helpers
 from tests.integration.tables.flight_helpers import bearer, cmd, opened, path, put, refusal, served

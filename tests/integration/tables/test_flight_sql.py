@@ -12,9 +12,9 @@ import pytest
 from adbc_driver_manager import DatabaseOptions, NotSupportedError
 from google.protobuf.any_pb2 import Any as Packed
 
-from core.domain.database import RegisteredDatabase, Request
-from core.lance_io.database_registry import DatabaseRegistry
-from core.rpc.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
+from leman_core.model.database import RegisteredDatabase, Request
+from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
+from leman_core.storage.database_registry import DatabaseRegistry
 from tests.integration.tables.flight_helpers import bearer, client_of, served
 
 WIDE = pa.schema(

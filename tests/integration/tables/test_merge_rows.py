@@ -11,8 +11,8 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from core.rpc.status import error_from_rpc
 from leman.v1 import tables_pb2
+from leman_core.server.status import error_from_rpc
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.tables.table_helpers import coordinator, data_files, referenced, stream_of

@@ -10,12 +10,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import folder_removal
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.lance_io.tables import LanceTables
-from executor.history.job_history import JobHistory
 from leman.v1 import commit_pb2
+from leman_coordinator.lance_io import folder_removal
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage.tables import LanceTables
+from leman_executor.history.job_history import JobHistory
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run
 from tests.integration.commits.view_commit_helpers import View

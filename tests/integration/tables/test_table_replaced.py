@@ -9,9 +9,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.lance_io.tables import LanceTables
-from core.rpc import convert
 from leman.v1 import commit_pb2, tables_pb2
+from leman_core.storage.tables import LanceTables
+from leman_core.wire import convert
 from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import new_field
 from tests.integration.commits.test_commit_service import refusal, run

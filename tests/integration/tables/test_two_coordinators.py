@@ -14,18 +14,18 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.lance_io import drop_notes, folder_removal, table_removal, view_drop
-from commit_coordinator.lance_io.row_merges import StagedMerge
-from commit_coordinator.lance_io.row_staging import StagedRows
-from commit_coordinator.requests import CommitResult
-from commit_coordinator.tables import changes
-from commit_coordinator.tables.incoming import Incoming
-from commit_coordinator.tables.requests import DeleteRowsRequest, RowsRequest
-from core.errors import AlreadyExists, Internal, Unavailable
-from core.lance_io.incarnations import incarnation_at
-from core.lance_io.tables import INCARNATION_KEY
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.lance_io import drop_notes, folder_removal, table_removal, view_drop
+from leman_coordinator.lance_io.row_merges import StagedMerge
+from leman_coordinator.lance_io.row_staging import StagedRows
+from leman_coordinator.requests import CommitResult
+from leman_coordinator.tables import changes
+from leman_coordinator.tables.incoming import Incoming
+from leman_coordinator.tables.requests import DeleteRowsRequest, RowsRequest
+from leman_core.model.errors import AlreadyExists, Internal, Unavailable
+from leman_core.storage.incarnations import incarnation_at
+from leman_core.storage.tables import INCARNATION_KEY
 from tests.integration.commits.commit_helpers import between, submit
 from tests.unit.commit_coordinator.test_staged_merges import RULES as BY_ID
 

@@ -10,10 +10,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import checked_sql
-from commit_coordinator.lance_io.row_staging import RowFiles
-from core.errors import Unavailable
-from core.lance_io.scan import FragmentReader
+from leman_coordinator.lance_io import checked_sql
+from leman_coordinator.lance_io.row_staging import RowFiles
+from leman_core.model.errors import Unavailable
+from leman_core.storage.scan import FragmentReader
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
 from tests.integration.commits.test_commit_queues import fail_after_commits, failing
 from tests.integration.commits.test_commit_service import refusal, run

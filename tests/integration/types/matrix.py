@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
-from core.errors import FailedPrecondition
-from core.udf import storable_types
+from leman_core.functions import storable_types
+from leman_core.model.errors import FailedPrecondition
 from tests.integration.types.type_cases import CASES, REFUSED
 
 ROWS = 5

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition, InvalidArgument
-from core.rpc import convert
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.wire import convert
 
 _OFFSETS = pa.array([0, 1, 2], pa.int32())
 _UUIDS = pa.array([uuid.UUID(int=7).bytes, None], pa.binary(16))

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfKind
-from core.errors import FailedPrecondition
-from core.lance_io.tables import LanceTables
-from core.lance_io.views.source import SourceRows, plain
-from planner.catalog import computed_columns
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.udf import UdfKind
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views.source import SourceRows, plain
+from leman_planner.catalog import computed_columns
 from tests.integration.types.types_pipeline import Pipeline
 
 _POINT = pa.struct([("x", pa.int64()), ("label", pa.string())])

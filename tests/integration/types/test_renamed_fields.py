@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition
-from core.udf import binding
-from planner import sql_functions
+from leman_core.functions import binding
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_planner import sql_functions
 from tests.integration.types.types_pipeline import Pipeline
 
 _S = pa.struct([("a", pa.int64()), ("b", pa.int64())])

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from core.domain.udf import CheckpointBounds, UdfKind
-from core.errors import FailedPrecondition
-from core.lance_io.panics import panics_as_errors
-from core.udf import storable_types
+from leman_core.functions import storable_types
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.udf import CheckpointBounds, UdfKind
+from leman_core.storage.panics import panics_as_errors
 from tests.integration.types.matrix import FORMATS
 from tests.integration.types.type_cases import CASES, REFUSED, Case
 from tests.integration.types.types_pipeline import SKIP, Pipeline

@@ -6,14 +6,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.garbage.collector import GarbageCollector
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.domain.ranges import RowRange
-from core.domain.udf import CheckpointBounds, UdfKind
-from core.errors import FailedPrecondition, NotFound
-from core.lance_io.scan import FragmentReader
-from core.udf.blobs import is_blob
+from leman_coordinator.garbage.collector import GarbageCollector
+from leman_core.functions.blobs import is_blob
+from leman_core.model.errors import FailedPrecondition, NotFound
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import CheckpointBounds, UdfKind
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.scan import FragmentReader
 from tests.integration.types.types_pipeline import SKIP, Pipeline
 
 FORMATS = ("2.0", "2.1", "2.2")

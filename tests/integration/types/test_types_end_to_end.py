@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.udf import storable_types
 from leman import JobState
+from leman_core.functions import storable_types
 from tests.integration.types.matrix import FORMATS, ROWS, Cell, allowed, cells, stored
 from tests.shares import LONG
 

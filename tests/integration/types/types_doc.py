@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.errors import FailedPrecondition
-from core.udf import storable_types
+from leman_core.functions import storable_types
+from leman_core.model.errors import FailedPrecondition
 from tests.integration.types.matrix import allowed, cells
 from tests.integration.types.type_cases import CASES, REFUSED, Case
 

@@ -13,26 +13,26 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.requests import AddColumnsRequest, BindColumnsRequest, ReplaceRequest, Status
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.rpc import convert
-from core.udf.validation import NewColumn
-from executor.coordination.reservations import InProcessReservations
-from executor.jobs.work_context import work_context
-from executor.scheduling.work_queue import WorkQueue
-from executor.worker.unit_runner import UnitRunner
-from planner.catalog import Catalog
-from planner.plan_maker import PlanMaker
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.requests import AddColumnsRequest, BindColumnsRequest, ReplaceRequest, Status
+from leman_core.functions.validation import NewColumn
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman_core.model.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
+from leman_core.settings import Settings
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.wire import convert
+from leman_executor.coordination.reservations import InProcessReservations
+from leman_executor.jobs.work_context import work_context
+from leman_executor.scheduling.work_queue import WorkQueue
+from leman_executor.worker.unit_runner import UnitRunner
+from leman_planner.catalog import Catalog
+from leman_planner.plan_maker import PlanMaker
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
 

@@ -14,16 +14,16 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from core.domain.compactions import Rewrite
-from core.domain.refresh import RefreshMode, RefreshPlan, RefreshReason
-from core.domain.table import TableSnapshot
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
-from core.errors import NotFound
-from core.lance_io import compactions
-from core.lance_io.tables import LanceTables
-from core.lance_io.views import source_records
-from executor.refresh.diff.view_changes import RowOutcome, row_outcome
-from planner.views.source_diff import changes
+from leman_core.model.compactions import Rewrite
+from leman_core.model.errors import NotFound
+from leman_core.model.refresh import RefreshMode, RefreshPlan, RefreshReason
+from leman_core.model.table import TableSnapshot
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
+from leman_core.storage import compactions
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views import source_records
+from leman_executor.refresh.diff.view_changes import RowOutcome, row_outcome
+from leman_planner.views.source_diff import changes
 
 _FRAGMENT = 8
 

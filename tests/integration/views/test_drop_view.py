@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.lance_io.views import scratch_table as view_scratch
-from core.views.metadata import QUERY
-from executor.refresh.file_layout import scratch_table
+from leman_core.model.view_metadata import QUERY
+from leman_core.storage.views import scratch_table as view_scratch
+from leman_executor.refresh.file_layout import scratch_table
 from tests.integration.backfills.test_pauses import paused
 from tests.integration.call_log import numbers
 

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewFunction
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewFunction
 from tests.integration.views.view_lake import ViewLake, column
 
 KEY = "lance-schema:unenforced-primary-key"

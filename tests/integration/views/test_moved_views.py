@@ -9,8 +9,8 @@ import lance
 import pytest
 
 import leman
-from core.lance_io.views.definitions import definition_in
-from core.views import metadata as view_metadata
+from leman_core.model import view_metadata
+from leman_core.storage.views.definitions import definition_in
 from tests.conftest import System
 from tests.integration.call_log import CallLog, numbers
 from tests.integration.views.view_lake import ViewLake, column

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commit_coordinator.views.requests import ViewFile
-from core.domain.refresh import RefreshMode, RefreshPlan, RefreshReason
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
-from core.lance_io import compactions
-from core.lance_io.tables import LanceTables
-from core.lance_io.views import files as view_files
-from executor.refresh.diff.view_changes import row_outcome
-from planner.views.source_diff import changes
+from leman_coordinator.views.requests import ViewFile
+from leman_core.model.refresh import RefreshMode, RefreshPlan, RefreshReason
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
+from leman_core.storage import compactions
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views import files as view_files
+from leman_executor.refresh.diff.view_changes import row_outcome
+from leman_planner.views.source_diff import changes
 from tests.integration.commits.view_commit_helpers import DATA, View, one, values
 
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.domain.refresh import RefreshMode
-from core.domain.view import SOURCE_ROW_ID
-from core.lance_io.views.row_facts import NO_ROWS, RowFacts
-from core.lance_io.views.source import SourceRows
-from core.lance_io.views.view_order import in_view_order
-from core.sorted_sets import without
-from executor.refresh.diff import row_diff as view_differences
-from executor.refresh.diff import view_changes, view_rows
-from executor.refresh.diff.view_changes import every_row, row_outcome
-from executor.refresh.diff.view_rows import held
+from leman_core.model.refresh import RefreshMode
+from leman_core.model.sorted_sets import without
+from leman_core.model.view import SOURCE_ROW_ID
+from leman_core.storage.views.row_facts import NO_ROWS, RowFacts
+from leman_core.storage.views.source import SourceRows
+from leman_core.storage.views.view_order import in_view_order
+from leman_executor.refresh.diff import row_diff as view_differences
+from leman_executor.refresh.diff import view_changes, view_rows
+from leman_executor.refresh.diff.view_changes import every_row, row_outcome
+from leman_executor.refresh.diff.view_rows import held
 from tests.integration.commits.view_commit_helpers import View as CommittedView
 from tests.integration.views.changing_source import Row, Source, View
 

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from commit_coordinator.verification.report import FindingCounts, Flaw, Subject
-from commit_coordinator.verification.verifier import verify
-from core.domain.refresh import RefreshMode, RefreshPolicy, RefreshReason
-from core.domain.view import SOURCE_ROW_ID, ViewFunction
-from core.errors import NotFound, Unavailable
-from core.lance_io.tables import LanceTables
-from core.lance_io.views import source_records
-from core.lance_io.views.source import SourceRows
-from core.views.metadata import BASE_RECORD, read
+from leman_coordinator.verification.report import FindingCounts, Flaw, Subject
+from leman_coordinator.verification.verifier import verify
+from leman_core.model.errors import NotFound, Unavailable
+from leman_core.model.refresh import RefreshMode, RefreshPolicy, RefreshReason
+from leman_core.model.view import SOURCE_ROW_ID, ViewFunction
+from leman_core.model.view_metadata import BASE_RECORD, read
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views import source_records
+from leman_core.storage.views.source import SourceRows
 from tests.integration.views.changing_source import Source, View
 from tests.integration.views.test_view_changes import STEPS
 from tests.integration.views.view_lake import ViewLake, column

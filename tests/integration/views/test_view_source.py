@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
-from core.errors import Aborted, NotFound
-from core.lance_io.views import files as view_files
-from core.lance_io.views import range_scan
-from core.lance_io.views.source import SourceRows, plain
-from core.views import metadata as view_metadata
+from leman_core.model import view_metadata
+from leman_core.model.errors import Aborted, NotFound
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
+from leman_core.storage.views import files as view_files
+from leman_core.storage.views import range_scan
+from leman_core.storage.views.source import SourceRows, plain
 
 BLOB = {"lance-encoding:blob": "true"}
 

@@ -8,15 +8,15 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
-from core.domain.refresh import RefreshSpec
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
-from core.lance_io.commit_history import properties
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.views.metadata import identity, read, updates
-from planner.views.catalog import ViewCatalog
-from planner.views.refresh_reader import ViewReader
+from leman_core.model.refresh import RefreshSpec
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
+from leman_core.model.view_metadata import identity, read, updates
+from leman_core.storage.commit_history import properties
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.refresh_reader import ViewReader
 from tests.integration.planner.planner_lake import rows
 
 ROWS = 10

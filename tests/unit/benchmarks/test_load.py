@@ -9,9 +9,9 @@ from benchmarks.load.flood import _sent_often
 from benchmarks.load.front import Front, Noted
 from benchmarks.load.generator import Outcomes, Target, _is_explained
 from benchmarks.load.targets import judged
-from core.errors import NotFound, ResourceExhausted
-from core.rpc import status
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import NotFound, ResourceExhausted
+from leman_core.server import status
 
 TARGET = Target("127.0.0.1:1", "/x/Y", (b"",))
 

@@ -87,15 +87,15 @@ def fake():
 
 @pytest.fixture
 def services(tmp_path, monkeypatch):
-    """Makes a program that plays `python -m embedded`."""
+    """Makes a program that plays `python -m leman_local`."""
     folder = tmp_path / "installed"
     folder.mkdir(parents=True)
 
     def install(program, **names):
         text = textwrap.dedent(program)
-        (folder / "embedded.py").write_text(text.format(**GIVEN | names) if names else text)
+        (folder / "leman_local.py").write_text(text.format(**GIVEN | names) if names else text)
 
-    monkeypatch.setattr(_services_here, "folder", lambda: folder)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield install
     for pid, child in list(_service_file.children.items()):
@@ -386,7 +386,7 @@ def test_what_is_no_path(path):
 
 def test_services_that_are_not_installed(monkeypatch, tmp_path, database):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(_services_here, "folder", lambda: None)
+    monkeypatch.setattr(_services_here, "are_installed", lambda: False)
     with pytest.raises(StartFailed, match=r"install leman\[local\]") as caught:
         call(database)
     assert caught.value.reason == "SERVICES_NOT_INSTALLED"

@@ -17,9 +17,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core import json_texts
-from core.udf import exact_casts, nested_types
 from leman import _exact_casts, _json_texts, _nested_types, errors, local
+from leman_core.functions import exact_casts, json_texts, nested_types
 from tests.unit.clients.fake_services import FakeLeman
 
 ROWS = [{"text": "a", "n": 1}, {"text": "b", "n": 2}]
@@ -321,9 +320,9 @@ def test_a_filter_that_is_nested_too_deeply_is_refused_before_lance_sees_it(tmp_
 )
 def test_rules_of_values_are_those_of_the_services(of_services, own):
     said = Path(of_services.__file__).read_text()
-    said = said.replace("from core.udf.nested_types", "from leman._nested_types")
+    said = said.replace("from leman_core.functions.nested_types", "from leman._nested_types")
     assert (
-        said.replace("from core import json_texts", "from leman import _json_texts as json_texts")
+        said.replace("from leman_core.functions import json_texts", "from leman import _json_texts as json_texts")
         == Path(own.__file__).read_text()
     )
 

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
-from core.lance_io.tables import LanceTables
-from core.udf import binding
 from leman import _local_catalog, cli
 from leman.errors import StartFailed, TableNotFound
-from planner.catalog import Catalog, computed_columns
+from leman_core.functions import binding
+from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
+from leman_core.storage.tables import LanceTables
+from leman_planner.catalog import Catalog, computed_columns
 
 ROWS = pa.table({"text": ["a", "b", "c", "d"], "box": [{"w": 1}] * 4})
 
@@ -87,7 +87,7 @@ def test_a_table_that_is_not_there_is_told_with_what_may_be_meant(lake):
     with leman.connect(lake) as db:
         with pytest.raises(TableNotFound, match=r"There is no table at .*docz.lance: did you mean 'docs'\?"):
             db.open_table("docz")
-        with pytest.raises(AssertionError, match="embedded"):  # what is no name of a table the services refuse
+        with pytest.raises(AssertionError, match="leman_local"):  # what is no name of a table the services refuse
             db.open_table("../lake/docs")
 
 

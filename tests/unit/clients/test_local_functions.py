@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.udf import (
+from leman import _local_errors, _local_udfs, _wire, cli
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.udf import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
@@ -24,14 +25,13 @@ from core.domain.udf import (
     UdfDefinition,
     UdfKind,
 )
-from core.domain.work import RowFailure
-from core.lance_io.udf_registry import UdfRegistry
-from core.rpc.convert_udfs import udf_to_proto
-from executor.convert_jobs import row_error_to_proto
-from executor.history.job_history import JobHistory
-from executor.history.row_errors import RowErrors
-from executor.worker.error_store import JobErrors, errors_uri
-from leman import _local_errors, _local_udfs, _wire, cli
+from leman_core.model.work import RowFailure
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.wire.convert_udfs import udf_to_proto
+from leman_executor.convert_jobs import row_error_to_proto
+from leman_executor.history.job_history import JobHistory
+from leman_executor.history.row_errors import RowErrors
+from leman_executor.worker.error_store import JobErrors, errors_uri
 
 DEFINITIONS = (
     UdfDefinition("plain", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f"),

@@ -12,15 +12,15 @@ import pytest
 from lance.optimize import Compaction
 
 import leman
-from core.domain.job import Job, JobError, JobState, Progress, Stall, deleted
-from core.domain.plan import BackfillSpec, Reason, ReasonCount
-from core.domain.ranges import RowRange
-from core.domain.refresh import RefreshMode, RefreshReason, RefreshResult, RefreshSpec
-from core.domain.table import IndexCoverage
-from executor.history.job_history import JobHistory
-from executor.job_answers import job_message
 from leman import _local_jobs, _wire, cli
 from leman.errors import JobNotFound
+from leman_core.model.job import Job, JobError, JobState, Progress, Stall, deleted
+from leman_core.model.plan import BackfillSpec, Reason, ReasonCount
+from leman_core.model.ranges import RowRange
+from leman_core.model.refresh import RefreshMode, RefreshReason, RefreshResult, RefreshSpec
+from leman_core.model.table import IndexCoverage
+from leman_executor.history.job_history import JobHistory
+from leman_executor.job_answers import job_message
 
 _FULL = {
     "progress": Progress(rows_total=9, rows_failed=2, udf_seconds=0.5, eta_seconds=3.0, bottleneck="udf", commits=1),

@@ -11,15 +11,15 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.rpc import convert_views
-from core.views import metadata
 from leman import _local_views, _wire, cli
 from leman._view_wire import view_info, view_summary
 from leman.v1 import catalog_pb2
-from planner.views.refresh_reader import ViewReader
-from planner.views.view_listing import list_views
+from leman_core.model import view_metadata as metadata
+from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_core.wire import convert_views
+from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_listing import list_views
 
 _SCHEMA = pa.schema(
     [
@@ -116,7 +116,7 @@ def test_what_makes_no_sense_is_asked_of_the_services(lake, entry):
     table = lance.dataset(f"{lake}/adults.lance")
     table.update_schema_metadata({metadata.PREFIX + entry: "9"})
     assert _local_views.summaries(str(lake)) is None
-    with leman.connect(lake) as db, pytest.raises(AssertionError, match="embedded"):
+    with leman.connect(lake) as db, pytest.raises(AssertionError, match="leman_local"):
         db.open_view("adults")
 
 

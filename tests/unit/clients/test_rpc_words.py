@@ -6,10 +6,10 @@ from google.rpc import code_pb2, status_pb2
 from typer.testing import CliRunner
 
 import leman
-from core.rpc.routes import public_services
 from leman._rpc_words import COMMANDS, METHODS, for_command_line
 from leman._status import from_status
 from leman.cli._app import app
+from leman_core.server.routes import public_services
 
 CALLS = {f"{service.name}.{method.name}" for service in public_services().values() for method in service.methods}
 

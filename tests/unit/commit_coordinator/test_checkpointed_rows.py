@@ -11,19 +11,19 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
-from commit_coordinator.lance_io import checkpointed_rows
-from commit_coordinator.lance_io.row_reading import open_rows
-from commit_coordinator.tables.requests import ReadRequest
-from core import keys
-from core.checkpoints import FragmentRecord, LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.rows import Piece, to_checkpoint
-from core.domain.ranges import RowRange
-from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
-from core.errors import InvalidArgument
-from core.lance_io.tables import LanceTables
-from core.row_states import RowState
-from core.udf import binding
+from leman_coordinator.lance_io import checkpointed_rows
+from leman_coordinator.lance_io.row_reading import open_rows
+from leman_coordinator.tables.requests import ReadRequest
+from leman_core.functions import binding
+from leman_core.model import keys
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import RowState
+from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
+from leman_core.storage.checkpoints import FragmentRecord, LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoints.rows import Piece, to_checkpoint
+from leman_core.storage.tables import LanceTables
 
 ROWS = 10
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -93,7 +93,7 @@ def test_what_another_table_stored_elsewhere_does_not_show(tmp_path, monkeypatch
     stored.checkpoint(0, (0, 2), ["a", "b"])
     (tmp_path / "t.lance").rename(tmp_path / "moved.lance")
     stored.uri = str(tmp_path / "moved.lance")
-    monkeypatch.setattr("commit_coordinator.lance_io.checkpointed_rows.in_own_folder", lambda uri: False)
+    monkeypatch.setattr("leman_coordinator.lance_io.checkpointed_rows.in_own_folder", lambda uri: False)
     assert stored.values() == [None] * ROWS
 
 

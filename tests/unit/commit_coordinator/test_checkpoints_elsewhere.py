@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.garbage.collector import GarbageCollector
-from commit_coordinator.lance_io import folder_removal, table_removal, view_drop
-from commit_coordinator.verification.tables import TableCheck
-from core.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root, in_own_folder
-from core.checkpoints.leftovers import remove_leftovers
-from core.domain.garbage import Use
-from core.errors import Unavailable
-from core.lance_io.incarnations import incarnation_at
-from core.lance_io.views import scratch_table
-from core.stores import known
-from core.stores.lance_options import lance_options
+from leman_coordinator.garbage.collector import GarbageCollector
+from leman_coordinator.lance_io import folder_removal, table_removal, view_drop
+from leman_coordinator.verification.tables import TableCheck
+from leman_core.model.errors import Unavailable
+from leman_core.model.garbage import Use
+from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root, in_own_folder
+from leman_core.storage.checkpoints.leftovers import remove_leftovers
+from leman_core.storage.incarnations import incarnation_at
+from leman_core.storage.object_stores import known
+from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.views import scratch_table
 from tests.unit.core.lance_io.small_store import SmallStore, known_store
 
 DATABASE = "s3://lake/teams/db"

@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from commit_coordinator.lance_io import committed_files
-from commit_coordinator.lance_io.committed_files import FOLDER, Committed
-from core.domain.plan import StagedFile
-from core.errors import Unavailable
+from leman_coordinator.lance_io import committed_files
+from leman_coordinator.lance_io.committed_files import FOLDER, Committed
+from leman_core.model.errors import Unavailable
+from leman_core.model.plan import StagedFile
 
 MANY = 40
 

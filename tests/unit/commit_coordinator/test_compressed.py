@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.tables import incoming as incoming_module
-from commit_coordinator.tables.compressed import Decompressed
-from commit_coordinator.tables.incoming import Incoming, batches
-from core.errors import InvalidArgument
+from leman_coordinator.tables import incoming as incoming_module
+from leman_coordinator.tables.compressed import Decompressed
+from leman_coordinator.tables.incoming import Incoming, batches
+from leman_core.model.errors import InvalidArgument
 
 ROWS = 10_000
 COLUMNS = {

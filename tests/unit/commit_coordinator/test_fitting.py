@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.tables.fitting import Fitting
-from core.domain.table import TableField
-from core.errors import FailedPrecondition, InvalidArgument
+from leman_coordinator.tables.fitting import Fitting
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.table import TableField
 
 WORD = "x" * (1 << 20)
 CODED = pa.dictionary(pa.int32(), pa.string())

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from commit_coordinator import convert_flight
-from commit_coordinator.tables import flight_data
-from core.errors import InvalidArgument
-from core.rpc.auth.authentication import shown_token
-from core.rpc.flight_protocol import Flight_pb2
+from leman_coordinator import convert_flight
+from leman_coordinator.tables import flight_data
+from leman_core.model.errors import InvalidArgument
+from leman_core.server.auth.authentication import shown_token
+from leman_core.server.flight_protocol import Flight_pb2
 
 PATH = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.PATH, path=["d", "t"])
 

@@ -8,13 +8,13 @@ import json
 import pytest
 from hypothesis import event, given, settings
 
-from commit_coordinator.garbage.references import REFRESH, Uses
-from commit_coordinator.garbage.retention import CLOCK_SKEW, Inventory, PartialStates, decide, removal_order
-from core import keys
-from core.domain.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
-from core.domain.ranges import RowRange
-from core.domain.table import TableSnapshot
-from core.views.metadata import BASE_RECORD, FAILED
+from leman_coordinator.garbage.references import REFRESH, Uses
+from leman_coordinator.garbage.retention import CLOCK_SKEW, Inventory, PartialStates, decide, removal_order
+from leman_core.model import keys
+from leman_core.model.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import TableSnapshot
+from leman_core.model.view_metadata import BASE_RECORD, FAILED
 from tests.unit.commit_coordinator.garbage_world import (
     NOW,
     X,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io.checked_sql import update_condition
-from core.errors import InvalidArgument
+from leman_coordinator.lance_io.checked_sql import update_condition
+from leman_core.model.errors import InvalidArgument
 
 ZONED = pa.timestamp("us", "Europe/Zurich")
 PLAIN = pa.timestamp("us")

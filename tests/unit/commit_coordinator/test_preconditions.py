@@ -7,15 +7,15 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from commit_coordinator import preconditions
-from commit_coordinator.preconditions import Base, Item
-from commit_coordinator.requests import ReplaceRequest, Status
-from core import keys
-from core.domain.plan import FragmentReplacement, OutputField, StagedFile
-from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput
-from core.errors import Aborted, FailedPrecondition
-from core.udf import binding
+from leman_coordinator import preconditions
+from leman_coordinator.preconditions import Base, Item
+from leman_coordinator.requests import ReplaceRequest, Status
+from leman_core.functions import binding
+from leman_core.model import keys
+from leman_core.model.errors import Aborted, FailedPrecondition
+from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
+from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
+from leman_core.model.udf import ColumnBinding, ColumnInput
 
 FINGERPRINT = keys.fingerprint("f", "v1", "col-1", [(1, "data.lance")])
 OTHER = keys.fingerprint("f", "v2", "col-1", [(1, "data.lance")])

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from commit_coordinator.request_deduplication import RequestMemory
-from commit_coordinator.requests import CommitResult, Outcome, Status
-from core.domain.sent_rows import SentRows
-from core.errors import AlreadyExists, Unavailable
-from core.rpc.request_digest import with_rows
+from leman_coordinator.request_deduplication import RequestMemory
+from leman_coordinator.requests import CommitResult, Outcome, Status
+from leman_core.model.errors import AlreadyExists, Unavailable
+from leman_core.model.sent_rows import SentRows
+from leman_core.server.request_digest import with_rows
 
 KEY = ("/t.lance", "r1")
 

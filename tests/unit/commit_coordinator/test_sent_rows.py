@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.tables import decoded_size, sent_rows
-from commit_coordinator.tables.sent_rows import RowsDigest
-from core.domain.sent_rows import SentRows
-from core.errors import AlreadyExists, InvalidArgument
-from core.rpc.request_digest import check_body, rows_of, with_rows
+from leman_coordinator.tables import decoded_size, sent_rows
+from leman_coordinator.tables.sent_rows import RowsDigest
+from leman_core.model.errors import AlreadyExists, InvalidArgument
+from leman_core.model.sent_rows import SentRows
+from leman_core.server.request_digest import check_body, rows_of, with_rows
 from tests.integration.types.type_cases import CASES
 
 TEXT = pa.array(["a", None, "", "bc", "a", "bc" * 9])

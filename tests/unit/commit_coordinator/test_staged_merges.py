@@ -8,8 +8,8 @@ import sys
 import lance
 import pyarrow as pa
 
-from commit_coordinator.lance_io.row_merges import StagedMerge
-from commit_coordinator.tables.requests import MergeRules
+from leman_coordinator.lance_io.row_merges import StagedMerge
+from leman_coordinator.tables.requests import MergeRules
 
 RULES = MergeRules(
     on=("id",),
@@ -22,7 +22,7 @@ RULES = MergeRules(
 IS_KILLED = """
 import os, sys
 from pathlib import Path
-from core.temp_folders import OwnFolder
+from leman_core.process.temp_folders import OwnFolder
 (OwnFolder.make_in(Path(sys.argv[1]), "leman-merge-").path / "rows.arrow").write_text("rows")
 os.kill(os.getpid(), 9)
 """

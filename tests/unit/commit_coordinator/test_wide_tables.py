@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from commit_coordinator.lance_io.row_reading import _wanted
-from core.domain.table import TableField, TableSnapshot
+from leman_coordinator.lance_io.row_reading import _wanted
+from leman_core.model.table import TableField, TableSnapshot
 
 COLUMNS = 20_000
 

@@ -11,22 +11,22 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.checkpoints.rows import Piece, from_checkpoint, to_checkpoint
-from core.domain.ranges import RowRange
-from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
-from core.errors import LemanError
-from core.lance_io import column_file_checks
-from core.lance_io.scan import FragmentReader
-from core.lance_io.tables import LanceTables
-from core.sql import expressions
-from core.udf import validation
-from executor.worker.evaluator import Evaluator, JobFailing
-from executor.worker.fragment_writer import FragmentWriter
-from executor.worker.sql_source import SqlValues
-from executor.worker.unit_runtime import Evaluates
-from planner import sql_functions
+from leman_core.functions import validation
+from leman_core.model.errors import LemanError
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
+from leman_core.sql import expressions
+from leman_core.storage import column_file_checks
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoints.rows import Piece, from_checkpoint, to_checkpoint
+from leman_core.storage.scan import FragmentReader
+from leman_core.storage.tables import LanceTables
+from leman_executor.worker.evaluator import Evaluator, JobFailing
+from leman_executor.worker.fragment_writer import FragmentWriter
+from leman_executor.worker.sql_source import SqlValues
+from leman_executor.worker.unit_runtime import Evaluates
+from leman_planner import sql_functions
 from tests.integration.types.types_pipeline import ENTRYPOINTS
 
 #: The offset of the row that is deleted, and where the rows after the checkpoint begin.

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator
 
 import grpc
 
-from core.config import Peers, Server, Settings
-from core.errors import NotFound, Unavailable
-from core.rpc.auth.caller import Caller, current_caller
-from core.rpc.server import RunningServer, start_server
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import NotFound, Unavailable
+from leman_core.server.auth.caller import Caller, current_caller
+from leman_core.server.server import RunningServer, start_server
+from leman_core.settings import Peers, Server, Settings
 
 JOB_SERVICE = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name
 DEADLINE = 20.0

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from core import changed_rows
-from core.changed_rows import MOST_PREDECESSORS, Predecessor
+from leman_core.model import changed_rows
+from leman_core.model.changed_rows import MOST_PREDECESSORS, Predecessor
 
 
 def mask(*rows, of=20):

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core.checkpoints.records import FragmentRecord, pack, unpack
-from core.domain.plan import TracedFile
+from leman_core.model.plan import TracedFile
+from leman_core.storage.checkpoints.records import FragmentRecord, pack, unpack
 
 TRACED = TracedFile(
     fragment_id=5,

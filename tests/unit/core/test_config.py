@@ -9,11 +9,11 @@ import re
 import pytest
 from pydantic import ValidationError
 
-from core import config
-from core.config import __main__ as command
-from core.config import spark_values
-from core.errors import InvalidArgument
-from core.rpc.addresses import is_loopback
+from leman_core import settings as config
+from leman_core.model.errors import InvalidArgument
+from leman_core.server.addresses import is_loopback
+from leman_core.settings import __main__ as command
+from leman_core.settings import spark_values
 
 
 @pytest.fixture(autouse=True)

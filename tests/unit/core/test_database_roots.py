@@ -11,15 +11,15 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from core.config import Server
-from core.database_roots import EVERYWHERE, DatabaseRoots
-from core.domain.store import StoreOptions
-from core.errors import InvalidArgument, LemanError, NotFound, PermissionDenied
-from core.locations import canonical_database, table_uri
-from core.rpc.places import canonicalise, hide_links
-from core.stores import known
-from core.stores.known import GivenStores
 from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2
+from leman_core.model.errors import InvalidArgument, LemanError, NotFound, PermissionDenied
+from leman_core.model.store import StoreOptions
+from leman_core.server.places import canonicalise, hide_links
+from leman_core.settings import Server
+from leman_core.storage.database_roots import EVERYWHERE, DatabaseRoots
+from leman_core.storage.locations import canonical_database, table_uri
+from leman_core.storage.object_stores import known
+from leman_core.storage.object_stores.known import GivenStores
 from leman_internal.v1 import submission_pb2
 from tests.unit.core.rpc.auth.every_method import ask, every_service, methods
 

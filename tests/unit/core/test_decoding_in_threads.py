@@ -13,7 +13,7 @@ import pytest
 
 CRASHING = """
 import sys, threading
-from core.errors import DataLoss
+from leman_core.model.errors import DataLoss
 {imports}
 assert "__msgspec_cache__" in vars({type}), "the first thread that decodes one has to look at the type"
 sys.setswitchinterval(1e-6)
@@ -31,10 +31,10 @@ threads = [threading.Thread(target=first) for _ in range(8)]
 [thread.join() for thread in threads]
 print(len(ended), ended[0])
 """
-LOOP = "from executor.worker import worker_loop"
+LOOP = "from leman_executor.worker import worker_loop"
 PLACES = {
     "job history": (
-        "from core.lance_io import job_records",
+        "from leman_core.storage import job_records",
         "job_records.BackfillSpec",
         "job_records.decode('{}')",
         "job_id",
@@ -42,7 +42,7 @@ PLACES = {
     "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "task"),
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
-        "import msgspec; from executor.history import error_listing",
+        "import msgspec; from leman_executor.history import error_listing",
         "error_listing.StoredRowError",
         "msgspec.convert({}, error_listing.StoredRowError)",
         "job_id",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core import environment
+from leman_core.process import environment
 from tests.capabilities import unprivileged
 
 PLAIN = [
@@ -68,7 +68,7 @@ def test_no_secret_is_shown_from_the_first_moment_on():
 
 _GUARDED = """
 import ctypes, os, sys
-from core import environment
+from leman_core.process import environment
 from tests.capabilities import unprivileged
 environment.guard()
 lib = ctypes.CDLL(None)

@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core import json_texts
+from leman_core.functions import json_texts
 
 KEPT = [
     *("0.1234567890123456789", "-0", "-0.0", "1.0", "1e2", "1E5", "5e-324", "0e-400", "1e22", "9007199254740993"),

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.ranges import RowRange
-from core.key_columns import parsed
+from leman_core.model import keys
+from leman_core.model.key_columns import parsed
+from leman_core.model.ranges import RowRange
 
 FAMILY = keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="/data/t.lance")
 KEY = keys.range_key(FAMILY.prefix("x > 1", [(0, "a.lance")]), 3, RowRange(0, 10))

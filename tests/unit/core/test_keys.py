@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.ranges import RowRange
+from leman_core.model import keys
+from leman_core.model.ranges import RowRange
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "conformance" / "vectors" / "checkpoint_keys.json").read_text(encoding="utf-8")

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from core import keys
-from core.checkpoints import leftovers
-from core.checkpoints.leftovers import remove_leftovers
+from leman_core.model import keys
+from leman_core.storage.checkpoints import leftovers
+from leman_core.storage.checkpoints.leftovers import remove_leftovers
 
 COLUMN_FILE = keys.column_file_name("f" * 32, "a1", partial=False)
 

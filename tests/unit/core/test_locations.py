@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance.file import LanceFileSession
 
-from core.database_roots import EVERYWHERE
-from core.errors import InvalidArgument
-from core.locations import STORES, canonical_database, canonical_table, table_uri
-from core.rpc.places import Places, canonicalise, places_of
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
+from leman_core.model.errors import InvalidArgument
+from leman_core.server.places import Places, canonicalise, places_of
+from leman_core.storage.database_roots import EVERYWHERE
+from leman_core.storage.locations import STORES, canonical_database, canonical_table, table_uri
 from leman_internal.v1 import planning_pb2, submission_pb2
 
 SPELLINGS = ["{0}", "{0}/", "{0}//", "{0}/.", "{0}/x/..", "//{0}", "file://{0}", "file://{0}/", "file:{0}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.no_arguments import take_none
+from leman_core.process.no_arguments import take_none
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["serve"], 2), (["--port", "7"], 2)])
@@ -13,7 +13,7 @@ def test_help_and_nonsense_start_nothing(arguments, code, monkeypatch, capsys):
     with pytest.raises(SystemExit) as ended:
         take_none("commit_coordinator")
     assert ended.value.code == code
-    assert "python -m commit_coordinator" in "".join(capsys.readouterr())
+    assert "python -m leman_coordinator" in "".join(capsys.readouterr())
 
 
 def test_without_arguments_it_goes_on(monkeypatch):

@@ -12,8 +12,8 @@ import pytest
 _LOOK = """
 import os, subprocess, sys
 from pathlib import Path
-from core.process_secrets import forget_settings
-from core import config
+from leman_core.process.process_secrets import forget_settings
+from leman_core import settings as config
 before = Path("/proc/self/environ").read_bytes()
 assert b"s3cret" in before
 settings = config.load()

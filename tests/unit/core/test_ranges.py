@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.domain.ranges import RowRange, chunks, merge, subtract, total
+from leman_core.model.ranges import RowRange, chunks, merge, subtract, total
 
 RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda p: RowRange(*p)), max_size=8)
 

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import row_states
-from core.row_states import RowState
+from leman_core.model import row_states
+from leman_core.model.row_states import RowState
 
 PARTS = [f"{n:016x}" for n in range(6)]
 

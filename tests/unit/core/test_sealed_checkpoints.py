@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints import LanceCheckpointStore, batch_files, lance_store, sealed_files
-from core.errors import DataLoss, FailedPrecondition, Unavailable
-from core.lance_io import files_in_memory
+from leman_core.model.errors import DataLoss, FailedPrecondition, Unavailable
+from leman_core.storage import files_in_memory
+from leman_core.storage.checkpoints import LanceCheckpointStore, batch_files, lance_store, sealed_files
 from tests.disks import without_descriptors, without_rights
 
 #: A local path and a uri go different ways: objects are read in one piece. So do small and large batches on a disk.

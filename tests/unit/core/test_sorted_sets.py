@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import sorted_sets
+from leman_core.model import sorted_sets
 
 INTS = st.lists(st.one_of(st.integers(-20, 20), st.integers(-(1 << 63), (1 << 63) - 1)), max_size=40).map(
     lambda values: np.array(values, np.int64)

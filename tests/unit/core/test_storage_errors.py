@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from core.errors import FailedPrecondition, Unavailable
-from core.storage_errors import DENIED, FULL, MISSING, READ_ONLY, failed, refusal
 from leman.local import storage_refusal
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.storage.storage_errors import DENIED, FULL, MISSING, READ_ONLY, failed, refusal
 
 COPY = "LanceError(IO): Generic LocalFileSystem error: Unable to copy data to file: No space left on device"
 PLACE = ", /home/runner/work/lance/rust/lance-table/src/io/commit.rs:1663:50"

@@ -6,17 +6,17 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io.stored_files import data_folder, refresh_folder, unfinished_elsewhere
-from commit_coordinator.verification.report import Flaw
-from commit_coordinator.verification.verifier import verify
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition, Unavailable
-from core.lance_io import damage
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.lance_io.views import source_records
-from executor.history.job_history import JobHistory
-from executor.history.row_errors import RowErrors
+from leman_coordinator.lance_io.stored_files import data_folder, refresh_folder, unfinished_elsewhere
+from leman_coordinator.verification.report import Flaw
+from leman_coordinator.verification.verifier import verify
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage import damage
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.views import source_records
+from leman_executor.history.job_history import JobHistory
+from leman_executor.history.row_errors import RowErrors
 from tests.disks import without_descriptors, without_rights
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")

@@ -4,14 +4,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core import row_states, sealed_documents
-from core.domain.plan import InputSource
-from core.domain.udf import ColumnBinding, ColumnInput, FunctionVersion
-from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from core.errors import DataLoss, UnknownFormat
-from core.row_states import RowState
-from core.udf import binding
-from core.views import metadata as view_metadata
+from leman_core.functions import binding
+from leman_core.model import row_states, view_metadata
+from leman_core.model.errors import DataLoss, UnknownFormat
+from leman_core.model.plan import InputSource
+from leman_core.model.row_states import RowState
+from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
+from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from leman_core.storage import sealed_documents
 
 BINDINGS = {
     "plain": ColumnBinding("id", "f", "1", (ColumnInput("x", 0), ColumnInput("y", 1)), "c"),

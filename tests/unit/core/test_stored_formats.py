@@ -10,22 +10,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core import row_states, sealed_documents, stored_formats
-from core.checkpoints.lance_store import LanceCheckpointStore
-from core.domain.database import Registrations
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.table import TableSnapshot
-from core.domain.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
-from core.errors import DataLoss, UnknownFormat
-from core.lance_io import database_registry, job_records
-from core.lance_io.append_log import AppendLog
-from core.lance_io.history_tail import HistoryTail
-from core.lance_io.views import source_record_file
-from core.stored_formats import StoredFormat
-from core.udf import binding, codec
-from core.views import metadata as view_metadata
-from executor.history.job_history import JobHistory
+from leman_core.functions import binding, codec
+from leman_core.model import row_states, view_metadata
+from leman_core.model.database import Registrations
+from leman_core.model.errors import DataLoss, UnknownFormat
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.table import TableSnapshot
+from leman_core.model.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
+from leman_core.storage import database_registry, job_records, sealed_documents, stored_formats
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore
+from leman_core.storage.history_tail import HistoryTail
+from leman_core.storage.stored_formats import StoredFormat
+from leman_core.storage.views import source_record_file
+from leman_executor.history.job_history import JobHistory
 from tests.unit.core.lance_io.small_store import known_store
 from tests.unit.core.views.test_metadata import DEFINITION, SCHEMA
 

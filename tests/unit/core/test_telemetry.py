@@ -13,8 +13,8 @@ import pytest
 import structlog
 from grpc._cython import cygrpc
 
-from core import telemetry
-from core.config import Log, Peers, Redis, Server, Settings
+from leman_core.settings import Log, Peers, Redis, Server, Settings
+from leman_core.telemetry import logs as telemetry
 from tests.conftest import ROOT
 
 
@@ -134,8 +134,8 @@ def test_no_line_of_grpc_names_what_is_being_freed():
     program = """
 import asyncio, gc, logging
 import grpc
-from core import telemetry
-from core.config import Log, Settings
+from leman_core.telemetry import logs as telemetry
+from leman_core.settings import Log, Settings
 
 class Keeps(logging.Handler):
     def emit(self, record):

@@ -14,9 +14,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfKind
-from core.errors import FailedPrecondition, InvalidArgument
-from core.udf import storable_types
+from leman_core.functions import storable_types
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.udf import UdfKind
 from tests.integration.types.matrix import FORMATS, TRIED, Cell, allowed, cells, stored
 from tests.shares import LONG
 from tests.unit.core.matrix_table import DELETED, MatrixTable

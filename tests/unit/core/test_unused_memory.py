@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from core.unused_memory import give_back, give_back_when_idle
+from leman_core.process.unused_memory import give_back, give_back_when_idle
 
 _LIBC = ctypes.CDLL(None)
 

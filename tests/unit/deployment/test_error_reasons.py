@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from core import errors
 from leman.v1 import errors_pb2
+from leman_core.model import errors
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("core", "planner", "executor", "commit_coordinator")

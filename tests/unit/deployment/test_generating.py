@@ -29,7 +29,7 @@ def test_what_errors_carry_can_be_generated(tmp_path):
     pool = described(tmp_path)
     details = {
         f"google.rpc.{name}"
-        for name in re.findall(r"error_details_pb2\.(\w+)\(", (ROOT / "core/rpc/status.py").read_text())
+        for name in re.findall(r"error_details_pb2\.(\w+)\(", (ROOT / "core/leman_core/server/status.py").read_text())
     }
     assert {"google.rpc.ErrorInfo", "google.rpc.RetryInfo"} <= details
     for name in sorted(details | {"google.rpc.Status"}):

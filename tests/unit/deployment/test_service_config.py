@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from core.errors import ResourceExhausted, Unavailable
-from core.rpc.status import error_from_rpc
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import ResourceExhausted, Unavailable
+from leman_core.server.status import error_from_rpc
 from tests.unit.core.rpc_helpers import running
 
 CONFIG = Path(__file__).resolve().parents[3] / "protos" / "leman" / "v1" / "service_config.json"

@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 import leman
-from core.rpc.routes import internal_services, public_services
+from leman_core.server.routes import internal_services, public_services
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("core", "planner", "executor", "commit_coordinator")
@@ -16,7 +16,7 @@ CLASSES = (leman.Database, leman.Table, leman.View, leman.JobFuture, leman.Datab
 #: A command, a decorator of the SDK, and its functions.
 OTHERS = re.compile(r"`leman [a-z]|@leman\b|\bleman\.[a-z]+\(")
 #: What the services tell their operator, on the machine where the command line is.
-OPERATORS = {"core/config/loading.py", "executor/spark/worker_problems.py"}
+OPERATORS = {"core/leman_core/settings/loading.py", "executor/leman_executor/spark/worker_problems.py"}
 
 
 def calls() -> set[str]:

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from embedded import fd_messages
+from leman_local import fd_messages
 
 
 @pytest.fixture

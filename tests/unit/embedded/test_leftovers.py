@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from core.domain.garbage import DAY
-from embedded.leftovers import sweep
+from leman_core.model.garbage import DAY
+from leman_local.leftovers import sweep
 
 UNFINISHED = (
     "jobs.lance/data/.tmpX1aB2c",

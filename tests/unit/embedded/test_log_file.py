@@ -6,9 +6,9 @@ import asyncio
 import os
 import sys
 
-from embedded import process
-from embedded.log_file import LogFile
-from embedded.process import Spec
+from leman_local import process
+from leman_local.log_file import LogFile
+from leman_local.process import Spec
 
 
 def test_a_log_is_set_aside_at_its_size_and_the_oldest_goes(tmp_path):

@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from embedded import fd_messages, process, warm_parent, warm_process, warm_socket
-from embedded.process import Spec
-from embedded.warm_parent import WarmParent
-from embedded.warm_process import WarmProcess
-from executor.spark import daemon_relay
+from leman_executor.spark import daemon_relay
+from leman_local import fd_messages, process, warm_parent, warm_process, warm_socket
+from leman_local.process import Spec
+from leman_local.warm_parent import WarmParent
+from leman_local.warm_process import WarmProcess
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are forked on Linux alone")
 REQUEST = {"command": [], "environment": {}, "path": []}
@@ -83,7 +83,7 @@ def test_a_daemon_is_started_anew_where_none_is_forked_in_time(tmp_path, monkeyp
 def test_who_asked_for_a_daemon_ends_with_it(tmp_path, path):
     """And is not what keeps open the descriptors that were passed on."""
     environment = {**os.environ, daemon_relay.VARIABLE: str(tmp_path / "s")}
-    ask = "import os; from executor.spark import daemon_relay; os.environ.update(PATH=%r); daemon_relay.run()"
+    ask = "import os; from leman_executor.spark import daemon_relay; os.environ.update(PATH=%r); daemon_relay.run()"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()

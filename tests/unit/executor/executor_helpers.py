@@ -13,13 +13,11 @@ import cloudpickle
 import lance
 import pyarrow as pa
 
-from core import keys
-from core.checkpoints import LanceCheckpointStore
-from core.checkpoints.lance_store import checkpoint_root
-from core.domain.plan import FragmentTask, Reason
-from core.domain.ranges import RowRange
-from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import (
+from leman_core.model import keys
+from leman_core.model.plan import FragmentTask, Reason
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from leman_core.model.work import (
     FragmentWork,
     InFlightRows,
     ProgressReport,
@@ -29,8 +27,10 @@ from core.domain.work import (
     WorkContext,
     WorkUnit,
 )
-from executor.coordination.reservations import InProcessReservations
-from executor.worker.unit_runner import UnitRunner, never
+from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_executor.coordination.reservations import InProcessReservations
+from leman_executor.worker.unit_runner import UnitRunner, never
 
 COLUMN = "y"
 COLUMN_ID = "c0ffee"

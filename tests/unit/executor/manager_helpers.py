@@ -10,26 +10,26 @@ from typing import Any
 
 import pyarrow as pa
 
-from core.config import Settings
-from core.domain.job import Attempt, Job
-from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
-from core.domain.ranges import RowRange
-from core.domain.table import TableField
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.work import WorkContext
-from core.errors import LemanError
-from core.rpc.blocking import BlockingPool
-from executor.coordination.env_values import EnvValues
-from executor.coordination.leases import JobLeases
-from executor.job_manager import JobManager
-from executor.job_manager.job_databases import JobDatabases
-from executor.job_manager.job_store import HistoryJobStore
-from executor.job_manager.running_jobs import RunningJobs
-from executor.job_manager.shared import Shared
-from executor.jobs.job_environment import JobEnvironment
-from executor.other_executors import OtherExecutors
-from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.local_runner import LocalRunner
+from leman_core.model.errors import LemanError
+from leman_core.model.job import Attempt, Job
+from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import TableField
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.work import WorkContext
+from leman_core.server.blocking import BlockingPool
+from leman_core.settings import Settings
+from leman_executor.coordination.env_values import EnvValues
+from leman_executor.coordination.leases import JobLeases
+from leman_executor.job_manager import JobManager
+from leman_executor.job_manager.job_databases import JobDatabases
+from leman_executor.job_manager.job_store import HistoryJobStore
+from leman_executor.job_manager.running_jobs import RunningJobs
+from leman_executor.job_manager.shared import Shared
+from leman_executor.jobs.job_environment import JobEnvironment
+from leman_executor.other_executors import OtherExecutors
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.local_runner import LocalRunner
 
 OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())

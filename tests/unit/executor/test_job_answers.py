@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from core.domain.job import Job, JobState, Progress
-from core.domain.plan import BackfillSpec
-from core.rpc.encoded import encoded
-from executor import job_answers
-from executor.job_answers import JobAnswers
 from leman.v1.jobs_pb2 import GetJobResponse, ListJobsResponse
+from leman_core.model.job import Job, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_core.server.encoded import encoded
+from leman_executor import job_answers
+from leman_executor.job_answers import JobAnswers
 
 RUNNING = Job("job-1", "r", JobState.RUNNING, BackfillSpec("/d", "t", "y"), 1.0, 1.0)
 DONE = replace(RUNNING, state=JobState.DONE, updated_at=2.0)

@@ -15,13 +15,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.field_mask_pb2 import FieldMask
 from google.protobuf.timestamp_pb2 import Timestamp
 
-import executor as executor_package
-from core.config import Executor as ExecutorSettings
-from core.config import Server, Settings
-from core.rpc.server import start_server
-from core.rpc.status import error_from_rpc
-from executor.job_service import JobServicer
+import leman_executor
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
+from leman_core.server.server import start_server
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Executor as ExecutorSettings
+from leman_core.settings import Server, Settings
+from leman_executor.job_service import JobServicer
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 
 State = jobs_pb2.Job.State
@@ -301,7 +301,7 @@ def test_a_filter_that_makes_no_sense_is_refused(tmp_path):
 def test_every_kind_of_event_that_a_job_has_is_one_of_the_contract():
     noted = {
         kind
-        for path in Path(executor_package.__file__).parent.rglob("*.py")
+        for path in Path(leman_executor.__file__).parent.rglob("*.py")
         for kind in re.findall(r"\bnote\(\s*\"(\w+)\"", path.read_text())
     }
     assert {"plan", "resources"} <= noted

@@ -12,17 +12,17 @@ import grpc
 import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
-from core.config import Executor as ExecutorSettings
-from core.config import Server, Settings
-from core.rpc.auth.caller import current_caller
-from core.rpc.auth.forwarded_identity import FORWARDED_BY
-from core.rpc.server import RunningServer, start_server
-from core.rpc.status import error_from_rpc
-from executor import other_executors
-from executor.app import _reached_at
-from executor.job_service import JobServicer
-from executor.other_executors import OtherExecutors
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.server.auth.caller import current_caller
+from leman_core.server.auth.forwarded_identity import FORWARDED_BY
+from leman_core.server.server import RunningServer, start_server
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Executor as ExecutorSettings
+from leman_core.settings import Server, Settings
+from leman_executor import other_executors
+from leman_executor.app import _reached_at
+from leman_executor.job_service import JobServicer
+from leman_executor.other_executors import OtherExecutors
 from tests.unit.executor.job_manager.test_takeover import Leases, Pair
 from tests.unit.executor.manager_helpers import NO_PREVIEWS, Executor
 
@@ -322,5 +322,5 @@ def test_a_watch_does_not_stay_with_an_executor_that_is_frozen(tmp_path):
     ],
 )
 def test_where_an_executor_is_reached(settings, bound, address, monkeypatch):
-    monkeypatch.setattr("executor.app.os.uname", lambda: type("Name", (), {"nodename": "here"}))
+    monkeypatch.setattr("leman_executor.app.os.uname", lambda: type("Name", (), {"nodename": "here"}))
     assert _reached_at(settings, bound) == address

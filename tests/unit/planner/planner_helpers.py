@@ -2,18 +2,18 @@
 
 import pyarrow as pa
 
-from core import keys
-from core.checkpoints.records import FragmentRecord
-from core.domain.plan import OutputField, Plan
-from core.domain.ranges import RowRange
-from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
-from core.udf import binding
-from planner.planning import make_plan
-from planner.request_resolution import with_filter
-from planner.resolved_request import ResolvedRequest
-from planner.statuses import inspect
-from planner.stored_work import KeptWork, StoredWork, open_inputs, select_relevant
+from leman_core.functions import binding
+from leman_core.model import keys
+from leman_core.model.plan import OutputField, Plan
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
+from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_planner.planning import make_plan
+from leman_planner.request_resolution import with_filter
+from leman_planner.resolved_request import ResolvedRequest
+from leman_planner.statuses import inspect
+from leman_planner.stored_work import KeptWork, StoredWork, open_inputs, select_relevant
 
 URI = "/data/t.lance"
 X, Y, C, OTHER = 0, 1, 2, 3

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from core import keys
-from core.checkpoints.records import FragmentRecord
-from core.domain.compactions import CompactionHistory, Rewrite
-from core.domain.ranges import RowRange
-from core.domain.table import DataFile, Fragment
-from planner.checkpoint_migration import CheckpointMigrator
-from planner.statuses import inspect
-from planner.stored_work import StoredWork
+from leman_core.model import keys
+from leman_core.model.compactions import CompactionHistory, Rewrite
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import DataFile, Fragment
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_planner.checkpoint_migration import CheckpointMigrator
+from leman_planner.statuses import inspect
+from leman_planner.stored_work import StoredWork
 from tests.unit.planner.planner_helpers import (
     UDF,
     X,

@@ -5,13 +5,13 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from core.domain.plan import PlanHeader, Reason, ReasonCount
-from core.domain.table import TableField
-from core.domain.udf import FunctionVersion, UdfDefinition, UdfKind
-from core.errors import FailedPrecondition
-from core.udf import binding
-from core.udf.validation import NewColumn
-from planner.column_changes import (
+from leman_core.functions import binding
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.plan import PlanHeader, Reason, ReasonCount
+from leman_core.model.table import TableField
+from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
+from leman_planner.column_changes import (
     ColumnOutcome,
     OnChange,
     Outcome,

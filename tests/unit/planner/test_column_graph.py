@@ -3,12 +3,12 @@
 import pyarrow as pa
 import pytest
 
-from core.domain.table import TableField, TableSnapshot
-from core.domain.udf import NOT_YET, ColumnBinding, ColumnInput
-from core.errors import FailedPrecondition
-from core.udf import binding
-from planner.column_graph import inputs_first, reads, rests_on
-from planner.coming_columns import check_circles, not_yet, with_columns
+from leman_core.functions import binding
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.udf import NOT_YET, ColumnBinding, ColumnInput
+from leman_planner.column_graph import inputs_first, reads, rests_on
+from leman_planner.coming_columns import check_circles, not_yet, with_columns
 
 X = 0
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from core.domain.compactions import Rewrite
-from core.domain.refresh import ChangeKind
-from core.domain.table import DataFile, Fragment
-from core.domain.view import ViewColumn, ViewQuery
-from planner.views.compacted import only_moved
-from planner.views.source_diff import changes
+from leman_core.model.compactions import Rewrite
+from leman_core.model.refresh import ChangeKind
+from leman_core.model.table import DataFile, Fragment
+from leman_core.model.view import ViewColumn, ViewQuery
+from leman_planner.views.compacted import only_moved
+from leman_planner.views.source_diff import changes
 from tests.unit.planner.test_refresh_planning import BASE, FIELDS, fragment, source
 
 X, Y = range(2)

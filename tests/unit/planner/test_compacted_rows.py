@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from core import keys, row_states
-from core.changed_rows import Predecessor
-from core.domain.compactions import CompactionHistory, Rewrite
-from core.domain.plan import Reason
-from core.domain.table import DataFile, Fragment
-from core.row_states import RowState
-from planner.compacted_rows import RowTracer
-from planner.reuse_decision import inspect_fragment
+from leman_core.model import keys, row_states
+from leman_core.model.changed_rows import Predecessor
+from leman_core.model.compactions import CompactionHistory, Rewrite
+from leman_core.model.plan import Reason
+from leman_core.model.row_states import RowState
+from leman_core.model.table import DataFile, Fragment
+from leman_planner.compacted_rows import RowTracer
+from leman_planner.reuse_decision import inspect_fragment
 from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, pairs, resolved
 
 UNTOUCHED, COMPUTED = RowState.UNTOUCHED, RowState.COMPUTED

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.plan import Reason
-from planner import planning
-from planner.covered_fragments import cover
+from leman_core.model import keys
+from leman_core.model.plan import Reason
+from leman_planner import planning
+from leman_planner.covered_fragments import cover
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import UDF, column_file, fragment, plan, range_key, record, resolved
 from tests.unit.planner.test_properties import World, worlds

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
-from core import keys
-from core.domain.plan import KeptRows, Reason
-from core.domain.plan_summary import summarise
-from core.domain.ranges import RowRange
-from core.domain.udf import ErrorPolicy, FunctionVersion
-from core.row_states import StateSummary
-from planner.resolved_request import ResolvedRequest
+from leman_core.model import keys
+from leman_core.model.plan import KeptRows, Reason
+from leman_core.model.plan_summary import summarise
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import StateSummary
+from leman_core.model.udf import ErrorPolicy, FunctionVersion
+from leman_planner.resolved_request import ResolvedRequest
 from tests.unit.planner.planner_helpers import (
     COLUMN_ID,
     UDF,

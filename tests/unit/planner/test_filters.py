@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import InvalidArgument
-from core.sql import filters
-from core.sql.relative_time import pin
+from leman_core.model.errors import InvalidArgument
+from leman_core.sql import filters
+from leman_core.sql.relative_time import pin
 
 COLUMNS = ["id", "body", "Größe", "now"]
 NOW = dt.datetime(2024, 3, 31, 12, 30, tzinfo=dt.UTC)

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.table import DataFile
-from core.rpc import convert
-from core.task_columns import PlannedTasks
-from planner import plan_stream
-from planner.plan_stream import messages
+from leman_core.model import keys
+from leman_core.model.table import DataFile
+from leman_core.model.task_columns import PlannedTasks
+from leman_core.wire import convert
+from leman_planner import plan_stream
+from leman_planner.plan_stream import messages
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import (
     X,

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.plan import OutputField, Reason
-from core.domain.plan_summary import summarise
-from core.domain.ranges import RowRange
-from core.domain.table import DataFile, TableField
-from core.row_states import StateSummary
+from leman_core.model import keys
+from leman_core.model.plan import OutputField, Reason
+from leman_core.model.plan_summary import summarise
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import StateSummary
+from leman_core.model.table import DataFile, TableField
 from tests.unit.planner.planner_helpers import (
     OTHER,
     UDF,

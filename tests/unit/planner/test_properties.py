@@ -6,11 +6,11 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.plan import Reason
-from core.domain.ranges import RowRange
-from core.domain.table import DataFile
-from core.row_states import StateSummary
+from leman_core.model import keys
+from leman_core.model.plan import Reason
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import StateSummary
+from leman_core.model.table import DataFile
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import (
     COLUMN_ID,

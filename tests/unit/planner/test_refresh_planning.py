@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.refresh import (
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.refresh import (
     ChangeKind,
     RefreshMode,
     RefreshPolicy,
@@ -16,13 +17,12 @@ from core.domain.refresh import (
     ResolvedFunction,
     SourceChange,
 )
-from core.domain.table import DataFile, Fragment, TableField, TableSnapshot
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from core.errors import FailedPrecondition
-from core.views.metadata import identity, write
-from planner.views.refresh_planning import Case, plan_refresh
-from planner.views.source_diff import changes, fields_read
+from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from leman_core.model.view_metadata import identity, write
+from leman_planner.views.refresh_planning import Case, plan_refresh
+from leman_planner.views.source_diff import changes, fields_read
 
 A, B, C, D, W = range(5)
 FIELDS = (

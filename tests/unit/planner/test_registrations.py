@@ -12,17 +12,24 @@ import pytest
 from pyarrow import flight
 
 import leman
-from core.domain.udf import RemoteFunction, UdfDefinition, UdfKind
-from core.domain.work import ServerAccess
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, NotFound, PermissionDenied, Unavailable
-from core.lance_io.udf_registry import UdfRegistry
-from core.remote import servers
-from core.rpc import convert
-from core.rpc.auth.caller import CURRENT, caller
-from core.udf.function_policy import FunctionPolicy
 from leman.functions import FunctionServer
 from leman.v1 import udf_pb2
-from planner.registrations import Registrations
+from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.functions.remote import servers
+from leman_core.model.errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    LemanError,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
+from leman_core.model.work import ServerAccess
+from leman_core.server.auth.caller import CURRENT, caller
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.wire import convert
+from leman_planner.registrations import Registrations
 
 
 @contextlib.contextmanager

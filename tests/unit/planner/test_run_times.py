@@ -5,12 +5,12 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from core.domain.job import Job, JobState, Progress
-from core.domain.plan import BackfillSpec
-from core.lance_io import job_records
-from core.lance_io.append_log import AppendLog
-from planner.run_history import expected_seconds, last_run_time
-from planner.run_times import in_words, run_time
+from leman_core.model.job import Job, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage import job_records
+from leman_core.storage.append_log import AppendLog
+from leman_planner.run_history import expected_seconds, last_run_time
+from leman_planner.run_times import in_words, run_time
 
 SCHEMA = pa.schema([("job_id", pa.string()), ("table", pa.string()), ("column", pa.string()), ("record", pa.string())])
 

@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core import keys
-from core.domain.plan import FragmentTask, Reason
-from core.domain.ranges import RowRange
-from core.domain.table import DataFile
-from core.fragment_columns import FragmentColumns
-from planner import fragment_tasks
-from planner.compaction_tracing import migrated
-from planner.planning import draft
-from planner.resolved_request import Past
-from planner.reuse_decision import inspect_fragment
-from planner.statuses import inspect
-from planner.stored_work import StoredWork, open_inputs
+from leman_core.model import keys
+from leman_core.model.fragment_columns import FragmentColumns
+from leman_core.model.plan import FragmentTask, Reason
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import DataFile
+from leman_planner import fragment_tasks
+from leman_planner.compaction_tracing import migrated
+from leman_planner.planning import draft
+from leman_planner.resolved_request import Past
+from leman_planner.reuse_decision import inspect_fragment
+from leman_planner.statuses import inspect
+from leman_planner.stored_work import StoredWork, open_inputs
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, prefix, record, resolved
 from tests.unit.planner.test_properties import UDF_2, worlds

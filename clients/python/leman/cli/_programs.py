@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import os
 import sys
-from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
@@ -32,34 +31,37 @@ def demo(
     fresh: Annotated[bool, typer.Option("--fresh", help="Build anew what is there already.")] = False,
 ) -> None:
     """Indexes the Python source on this machine: computes columns, then answers questions with them."""
-    root = _services_here.require(MissingDependency)
+    _services_here.require(MissingDependency)
+    root = _services_here.checkout()
     program = example.value if example else "demo"
     if not (root / "examples" / program / "main.py").exists():
         raise NotFound(f"the demo comes with the source of Leman; there is none in {root}", reason="NO_DEMO")
     options = [*(["--rows", str(rows)] if rows else []), *(["--path", path] if path else [])]
     options += ["--fresh"] if fresh else []
-    _become(root, f"examples.{program}.main", *options)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
+    _become(f"examples.{program}.main", *options)
 
 
 def pack_env(
     file: Annotated[str, typer.Argument(metavar="FILE", help="Where to write the archive.")] = "leman-env.tar.gz",
 ) -> None:
     """Pack this Python environment into an archive for the workers of a Spark cluster (`spark.archives`)."""
-    _become(_services_here.require(MissingDependency), "executor.spark.pack_env", file)
+    _become("leman_executor.spark.pack_env", file)
 
 
 @config.command("show")
 def config_show(*, as_json: JsonOption = False) -> None:
     """List every setting of the services with its value, where that comes from, and its meaning."""
-    _become(_services_here.require(MissingDependency), "core.config", *(["--json"] if as_json else []))
+    _become("leman_core.settings", *(["--json"] if as_json else []))
 
 
 @config.command("clean")
 def config_clean() -> None:
     """Delete the archives of Spark's classes; `leman config show` says where they lie and how large they are."""
-    _become(_services_here.require(MissingDependency), "core.class_archives", "--clean")
+    _become("leman_core.process.class_archives", "--clean")
 
 
-def _become(found: Path, module: str, *arguments: str) -> NoReturn:
+def _become(module: str, *arguments: str) -> NoReturn:
+    _services_here.require(MissingDependency)
     sys.stdout.flush()
-    os.execve(sys.executable, _services_here.command(module, *arguments), _services_here.environment(found))
+    os.execv(sys.executable, _services_here.command(module, *arguments))

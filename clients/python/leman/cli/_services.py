@@ -51,11 +51,11 @@ def up(
             "leman up has a local folder, and serves databases in a store beside it: leman up ./system, then "
             f"leman.connect({uri!r}, endpoint=…, token=…) with `executor` and `token` of ./system/_leman/service.json"
         )
-    program, environment = _interpreter(python)
+    program = _interpreter(python)
     check_possible(uri)
     arguments = ["--database", uri, "--foreground", "--register", str(_systems.register())]
     sys.stdout.flush()
-    os.execve(program, [program, "-P", "-m", "embedded", *arguments], environment)
+    os.execv(program, [program, "-P", "-m", "leman_local", *arguments])
 
 
 def ps(*, as_json: JsonOption = False) -> None:
@@ -164,23 +164,23 @@ def down(
         print_line(f"{system.kind} services of {_places(system)}: {'ended' if calmly else 'killed'}")
 
 
-def _interpreter(python: str | None) -> tuple[str, dict[str, str]]:
-    """The Python that is to run the services, and the environment for it. Raises MissingDependency."""
+def _interpreter(python: str | None) -> str:
+    """The Python that is to run the services. Raises MissingDependency."""
     if python is None:
-        found = _services_here.require(MissingDependency)
-        return sys.executable, _services_here.environment(found)
+        _services_here.require(MissingDependency)
+        return sys.executable
     program = os.path.abspath(os.path.expanduser(python))  # noqa: PTH100, PTH111 - links are what tell environments
-    look = "from leman import _services_here; print(_services_here.folder() or '')"
+    look = "import sys; from leman import _services_here; sys.exit(not _services_here.are_installed())"
     try:
         done = subprocess.run([program, "-P", "-c", look], capture_output=True, text=True, check=False)
     except OSError as error:
         raise InvalidArgument(f"--python {python}: {error.strerror}") from None
-    if done.returncode or not done.stdout.strip():
+    if done.returncode:
         raise MissingDependency(
             f"{program} cannot run the services: pip install leman[local] in its environment",
             reason="SERVICES_NOT_INSTALLED",
         )
-    return program, _services_here.environment(Path(done.stdout.strip()))
+    return program
 
 
 def _systems_of(db: str | None) -> list[System]:

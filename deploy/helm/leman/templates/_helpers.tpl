@@ -197,7 +197,7 @@ envFrom:
 {{- define "leman.health" -}}
 {{- if .Values.tls.existingSecret -}}
 exec:
-  command: [python, -m, core.rpc.healthcheck, "localhost:7443"]
+  command: [python, -m, leman_core.server.healthcheck, "localhost:7443"]
 {{- else -}}
 grpc: {port: 7443}
 {{- end }}

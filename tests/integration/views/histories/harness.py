@@ -13,38 +13,38 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from commit_coordinator.commit_queue import Limits
-from commit_coordinator.commit_queues import CommitQueues
-from commit_coordinator.requests import BeginAttemptRequest, CommitResult, ReplaceRequest, Status
-from commit_coordinator.views.requests import (
+from leman_coordinator.commit_queue import Limits
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.requests import BeginAttemptRequest, CommitResult, ReplaceRequest, Status
+from leman_coordinator.views.requests import (
     ApplyDeltaRequest,
     CreatePlaceholdersRequest,
     FillPlaceholdersRequest,
     ViewFile,
 )
-from core.config import Settings
-from core.domain.job import Attempt, ColumnCommit, FragmentOutcome, Job, JobState
-from core.domain.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
-from core.domain.refresh import RefreshPlan, RefreshSpec, ViewCommit
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
-from core.domain.work import WorkContext
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.rpc.blocking import BlockingPool
-from executor.jobs.backfill_run import BackfillRun
-from executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
-from executor.jobs.job_environment import JobEnvironment
-from executor.refresh.refresh_run import RefreshRun
-from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
-from executor.scheduling.local_runner import LocalRunner
-from executor.worker.messages import Hello, WorkerTask
-from executor.worker.worker_loop import run_worker
-from planner.plan_maker import PlanMaker
-from planner.stale_inputs import refuse_stale_refresh
-from planner.views.catalog import ViewCatalog
-from planner.views.refresh_reader import ViewReader
+from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome, Job, JobState
+from leman_core.model.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
+from leman_core.model.refresh import RefreshPlan, RefreshSpec, ViewCommit
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewQuery
+from leman_core.model.work import WorkContext
+from leman_core.server.blocking import BlockingPool
+from leman_core.settings import Settings
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_executor.jobs.backfill_run import BackfillRun
+from leman_executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
+from leman_executor.jobs.job_environment import JobEnvironment
+from leman_executor.refresh.refresh_run import RefreshRun
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from leman_executor.scheduling.local_runner import LocalRunner
+from leman_executor.worker.messages import Hello, WorkerTask
+from leman_executor.worker.worker_loop import run_worker
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.stale_inputs import refuse_stale_refresh
+from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.refresh_reader import ViewReader
 from tests.integration.views.histories import functions
 
 _TABLES = LanceTables()

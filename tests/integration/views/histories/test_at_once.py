@@ -7,12 +7,12 @@ from typing import Any
 import lance
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.refresh import RefreshMode, RefreshReason
-from core.errors import Aborted, Unavailable
-from executor.refresh import incremental_refresh
-from executor.refresh.diff import view_changes
-from executor.refresh.refresh_run import RefreshRun
+from leman_core.model.errors import Aborted, Unavailable
+from leman_core.model.job import Job, JobState
+from leman_core.model.refresh import RefreshMode, RefreshReason
+from leman_executor.refresh import incremental_refresh
+from leman_executor.refresh.diff import view_changes
+from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits, Jobs
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World

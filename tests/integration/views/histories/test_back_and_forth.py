@@ -10,17 +10,17 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.job import JobState
-from core.domain.refresh import RefreshPolicy, RefreshSpec
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewFunction
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.lance_io.views import scratch_table as view_scratch
-from core.views import metadata as view_metadata
-from executor.refresh import incremental_refresh, refresh_run, scratch_backfills
-from planner.views.catalog import ViewCatalog
-from planner.views.refresh_reader import ViewReader
+from leman_core.model import view_metadata
+from leman_core.model.job import JobState
+from leman_core.model.refresh import RefreshPolicy, RefreshSpec
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewFunction
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.views import scratch_table as view_scratch
+from leman_executor.refresh import incremental_refresh, refresh_run, scratch_backfills
+from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.refresh_reader import ViewReader
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import expect
 from tests.integration.views.histories.shapes import SHAPES

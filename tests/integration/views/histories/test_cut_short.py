@@ -7,8 +7,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from core.domain.job import JobState
-from core.errors import Internal
+from leman_core.model.errors import Internal
+from leman_core.model.job import JobState
 from tests.integration.views.histories import functions, shapes
 from tests.integration.views.histories.harness import Commits, rows_of
 from tests.integration.views.histories.source import Source

@@ -8,9 +8,9 @@ from dataclasses import replace
 import lance
 import pytest
 
-from core.domain.job import JobState
-from core.domain.refresh import RefreshMode
-from core.errors import FailedPrecondition
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.job import JobState
+from leman_core.model.refresh import RefreshMode
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of
 from tests.integration.views.histories.oracle import Row

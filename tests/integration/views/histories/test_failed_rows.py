@@ -9,20 +9,20 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.verification.report import Flaw
-from commit_coordinator.verification.verifier import verify
-from core.domain.job import JobState
-from core.domain.refresh import RefreshPolicy
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewFunction, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.lance_io.views import failed_rows_file
-from core.lance_io.views import scratch_table as view_scratch
-from core.views import metadata as view_metadata
-from executor.refresh import failed_row_upkeep as refresh_failed
-from executor.refresh import first_fill, incremental_refresh, refresh_run
-from planner.views.catalog import ViewCatalog
+from leman_coordinator.verification.report import Flaw
+from leman_coordinator.verification.verifier import verify
+from leman_core.model import view_metadata
+from leman_core.model.job import JobState
+from leman_core.model.refresh import RefreshPolicy
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.views import failed_rows_file
+from leman_core.storage.views import scratch_table as view_scratch
+from leman_executor.refresh import failed_row_upkeep as refresh_failed
+from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
+from leman_planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_crashes import KillingSystem
 

@@ -6,17 +6,17 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.job import JobState
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from core.lance_io.views import files as view_files
-from core.lance_io.views.source import SourceRows
-from core.views import metadata as view_metadata
-from executor.refresh import view_files as refresh_files
-from executor.worker import source_inputs
-from planner.views.catalog import ViewCatalog
+from leman_core.model import view_metadata
+from leman_core.model.job import JobState
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.views import files as view_files
+from leman_core.storage.views.source import SourceRows
+from leman_executor.refresh import view_files as refresh_files
+from leman_executor.worker import source_inputs
+from leman_planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of
 from tests.integration.views.histories.shapes import SHAPES

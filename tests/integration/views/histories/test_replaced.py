@@ -12,15 +12,15 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.refresh import RefreshPlan, RefreshSpec
-from core.domain.view import SCRATCH_PREFIX
-from core.errors import FailedPrecondition
-from core.lance_io import job_records
-from core.lance_io.tables import INCARNATION_KEY
-from core.lance_io.views import scratch_table as view_scratch
-from executor.refresh import incremental_refresh
-from executor.refresh.refresh_run import RefreshRun
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.job import Job, JobState
+from leman_core.model.refresh import RefreshPlan, RefreshSpec
+from leman_core.model.view import SCRATCH_PREFIX
+from leman_core.storage import job_records
+from leman_core.storage.tables import INCARNATION_KEY
+from leman_core.storage.views import scratch_table as view_scratch
+from leman_executor.refresh import incremental_refresh
+from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.functions import scored
 from tests.integration.views.histories.harness import Planner, rows_of
 from tests.integration.views.histories.shapes import SHAPES, query

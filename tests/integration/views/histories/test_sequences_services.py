@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from core.domain.job import JobState
-from core.domain.refresh import RefreshMode
-from core.domain.view import ViewQuery
+from leman_core.model.job import JobState
+from leman_core.model.refresh import RefreshMode
+from leman_core.model.view import ViewQuery
 from tests.conftest import System as Running
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.source import OPERATIONS

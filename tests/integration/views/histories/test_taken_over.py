@@ -9,15 +9,15 @@ from dataclasses import replace
 import lance
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.refresh import AskedCommit, RefreshResult, RefreshSpec
-from core.errors import FailedPrecondition, Unavailable
-from core.lance_io import job_records
-from core.lance_io.views import scratch_table as view_scratch
-from executor.jobs.job_status import JobStatus
-from executor.refresh import first_fill, incremental_refresh, refresh_run
-from executor.refresh.journal import Journal
-from executor.refresh.refresh_metrics import RefreshMetrics
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.model.job import Job, JobState
+from leman_core.model.refresh import AskedCommit, RefreshResult, RefreshSpec
+from leman_core.storage import job_records
+from leman_core.storage.views import scratch_table as view_scratch
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
+from leman_executor.refresh.journal import Journal
+from leman_executor.refresh.refresh_metrics import RefreshMetrics
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import Commits, Jobs, System
 from tests.integration.views.histories.shapes import SHAPES

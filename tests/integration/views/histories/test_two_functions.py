@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.job import JobState
-from core.domain.refresh import RefreshMode
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewFunction, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.lance_io.udf_registry import UdfRegistry
-from planner.views.catalog import ViewCatalog
+from leman_core.model.job import JobState
+from leman_core.model.refresh import RefreshMode
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_planner.views.catalog import ViewCatalog
 from tests.integration.views.histories import functions
 
 IDS = list(range(1, 9))

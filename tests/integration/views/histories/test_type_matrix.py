@@ -6,11 +6,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.job import JobState
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewFunction, ViewQuery
-from core.lance_io.udf_registry import UdfRegistry
-from core.udf import storable_types
+from leman_core.functions import storable_types
+from leman_core.model.job import JobState
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage.udf_registry import UdfRegistry
 from tests.integration.types.matrix import FORMATS, ROWS, TRIED, Cell, allowed, cells, stored
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of

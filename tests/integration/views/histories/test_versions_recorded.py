@@ -5,13 +5,13 @@ from __future__ import annotations
 import lance
 import pytest
 
-from core.domain.job import JobState
-from core.errors import Aborted, Unavailable
-from core.lance_io.tables import LanceTables
-from core.lance_io.views.source import SourceRows
-from core.views import metadata as view_metadata
-from executor.refresh import refresh_work
-from executor.refresh.refresh_run import RefreshRun
+from leman_core.model import view_metadata
+from leman_core.model.errors import Aborted, Unavailable
+from leman_core.model.job import JobState
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views.source import SourceRows
+from leman_executor.refresh import refresh_work
+from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits
 from tests.integration.views.histories.shapes import SHAPES
 from tests.integration.views.histories.world import World

@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from commit_coordinator.lance_io import computed_columns
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core.domain.job import JobState
-from core.domain.plan import OnStaleInput
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import ViewColumn, ViewFunction, ViewQuery
-from core.lance_io.tables import LanceTables
-from core.udf.validation import NewColumn
-from planner.catalog import Catalog
+from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.functions.validation import NewColumn
+from leman_core.model.job import JobState
+from leman_core.model.plan import OnStaleInput
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage.tables import LanceTables
+from leman_planner.catalog import Catalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_failed_rows import SKIP
 from tests.shares import LONG

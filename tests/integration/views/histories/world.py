@@ -13,10 +13,10 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from core.domain.job import JobState
-from core.domain.refresh import RefreshMode, RefreshResult
-from core.domain.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID
-from core.views import metadata as view_metadata
+from leman_core.model import view_metadata
+from leman_core.model.job import JobState
+from leman_core.model.refresh import RefreshMode, RefreshResult
+from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import Expected, Shape, State, expect, order_holds
 from tests.integration.views.histories.shapes import SHAPES, query

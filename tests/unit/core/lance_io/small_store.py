@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from core.domain.store import StoreOptions
-from core.stores import known
+from leman_core.model.store import StoreOptions
+from leman_core.storage.object_stores import known
 
 #: That of a store that is near: without any, writers come one after the other.
 _LATENCY_SECONDS = 0.02

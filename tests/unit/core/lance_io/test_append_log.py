@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from core.errors import Unavailable
-from core.lance_io import append_log, damage
-from core.lance_io.append_log import AppendLog
+from leman_core.model.errors import Unavailable
+from leman_core.storage import append_log, damage
+from leman_core.storage.append_log import AppendLog
 
 SCHEMA = pa.schema([("x", pa.int64())])
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core.errors import Unavailable
-from core.lance_io.append_log import AppendLog
-from core.stores import known
+from leman_core.model.errors import Unavailable
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.object_stores import known
 from tests.unit.core.lance_io.small_store import known_store
 
 URI = "s3://lake/_leman/jobs.lance"

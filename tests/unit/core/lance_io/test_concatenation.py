@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from core.lance_io.concatenation import joined, one_batch
+from leman_core.storage.concatenation import joined, one_batch
 from tests.integration.types.matrix import NESTINGS
 
 _LEFT = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0, None], pa.int8()), pa.array(["a", None]))

@@ -6,11 +6,11 @@ from collections import defaultdict
 
 import pytest
 
-from core.domain.database import RegisteredDatabase, Request
-from core.errors import FailedPrecondition, Unavailable
-from core.lance_io import conditional_puts
-from core.lance_io.conditional_puts import check_store
-from core.lance_io.database_registry import DatabaseRegistry
+from leman_core.model.database import RegisteredDatabase, Request
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.storage import conditional_puts
+from leman_core.storage.conditional_puts import check_store
+from leman_core.storage.database_registry import DatabaseRegistry
 from tests.unit.core.lance_io.small_store import SmallStore, known_store
 
 DATABASE = "s3://lake/teams"

@@ -10,8 +10,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from core.domain.database import DatabaseLimits, RegisteredDatabase, Request
-from core.errors import (
+from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Request
+from leman_core.model.errors import (
     AlreadyExists,
     DataLoss,
     FailedPrecondition,
@@ -20,8 +20,8 @@ from core.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from core.lance_io import database_registry
-from core.lance_io.database_registry import DatabaseRegistry
+from leman_core.storage import database_registry
+from leman_core.storage.database_registry import DatabaseRegistry
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import pyarrow.fs as pafs
 import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
-from core.errors import DataLoss
-from core.lance_io import column_file_writer, column_files, footer
-from core.row_states import RowState
+from leman_core.model.errors import DataLoss
+from leman_core.model.row_states import RowState
+from leman_core.storage import column_file_writer, column_files, footer
 
 FILE = "a.lance"
 

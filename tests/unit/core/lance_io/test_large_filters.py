@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import row_commits, row_reading
-from commit_coordinator.lance_io.row_reading import open_rows
-from commit_coordinator.tables.requests import ReadRequest
-from core.errors import FailedPrecondition
-from core.lance_io import scan
-from core.lance_io.scan import FragmentReader
+from leman_coordinator.lance_io import row_commits, row_reading
+from leman_coordinator.lance_io.row_reading import open_rows
+from leman_coordinator.tables.requests import ReadRequest
+from leman_core.model.errors import FailedPrecondition
+from leman_core.storage import scan
+from leman_core.storage.scan import FragmentReader
 
 WIDTH, ROWS = 200, 40
 FEW = 5

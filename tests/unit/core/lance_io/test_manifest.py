@@ -5,8 +5,8 @@ import pyarrow as pa
 import pytest
 from google.protobuf.message import DecodeError
 
-from core.lance_io import manifest
-from core.lance_io.protobuf import parts_of
+from leman_core.storage import manifest
+from leman_core.storage.protobuf import parts_of
 
 
 @pytest.fixture

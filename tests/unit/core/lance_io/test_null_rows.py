@@ -11,17 +11,17 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core import keys, row_states
-from core.lance_io import column_file_writer, column_files
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.scan import FragmentReader, has_wide_rows
+from leman_core.model import keys, row_states
+from leman_core.storage import column_file_writer, column_files
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.scan import FragmentReader, has_wide_rows
 
 _MEASURED = """
 import json, resource, sys
-from core import keys, row_states
-from core.lance_io import column_file_writer, column_files
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.scan import FragmentReader
+from leman_core.model import keys, row_states
+from leman_core.storage import column_file_writer, column_files
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.scan import FragmentReader
 
 def bytes_read():
     return int(next(line for line in open("/proc/self/io") if line.startswith("rchar")).split()[1])

@@ -6,8 +6,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.lance_io import opening
-from core.lance_io.opening import has_versions, open_latest
+from leman_core.storage import opening
+from leman_core.storage.opening import has_versions, open_latest
 
 
 @pytest.fixture

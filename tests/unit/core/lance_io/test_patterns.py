@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import InvalidArgument
-from core.lance_io import patterns
+from leman_core.model.errors import InvalidArgument
+from leman_core.storage import patterns
 
 TOO_LARGE = r"(\w{1,250}){1,7}z"
 

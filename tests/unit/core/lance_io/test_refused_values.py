@@ -7,10 +7,10 @@ from lance import LanceOperation
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from core.errors import FailedPrecondition
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.error_translation import is_definite
-from core.lance_io.tables import LanceTables
+from leman_core.model.errors import FailedPrecondition
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.error_translation import is_definite
+from leman_core.storage.tables import LanceTables
 
 
 def write(writer, values):

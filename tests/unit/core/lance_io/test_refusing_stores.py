@@ -6,15 +6,14 @@ from collections import defaultdict
 
 import pytest
 
-from core import filesystems, storage_errors
-from core.errors import FailedPrecondition, Unavailable
-from core.lance_io import conditional_puts, table_errors
-from core.lance_io.conditional_puts import check_store
-from core.lance_io.database_registry import DatabaseRegistry
-from core.lance_io.tables import LanceTables, database_exists
-from core.lance_io.udf_registry import UdfRegistry
-from core.stores import known
-from core.stores.store_file import StoreFile
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.storage import conditional_puts, filesystems, storage_errors, table_errors
+from leman_core.storage.conditional_puts import check_store
+from leman_core.storage.database_registry import DatabaseRegistry
+from leman_core.storage.object_stores import known
+from leman_core.storage.object_stores.store_file import StoreFile
+from leman_core.storage.tables import LanceTables, database_exists
+from leman_core.storage.udf_registry import UdfRegistry
 from tests.unit.core.lance_io.small_store import known_store
 
 ASKED = {

@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.ranges import RowRange
-from core.errors import LemanError, NotFound
-from core.lance_io import tables
-from core.lance_io.scan import FragmentReader
-from core.lance_io.tables import LanceTables
-from core.stores.lance_options import lance_options
+from leman_core.model.errors import LemanError, NotFound
+from leman_core.model.ranges import RowRange
+from leman_core.storage import tables
+from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.scan import FragmentReader
+from leman_core.storage.tables import LanceTables
 from tests.unit.core.lance_io.small_store import known_store
 
 URI = "s3://lake/t.lance"

@@ -10,15 +10,15 @@ import pytest
 import xxhash
 from lance.file import LanceFileReader
 
-from core.domain.plan import StagedFile
-from core.errors import DataLoss, FailedPrecondition, NotFound
-from core.lance_io import column_file_checks, column_file_writer, column_files, small_files
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.column_files import data_path, digest_of
-from core.lance_io.deletions import Deletions
-from core.lance_io.small_files import small_file, whole_if_small
-from core.row_states import RowState
-from core.stores.lance_options import lance_options
+from leman_core.model.errors import DataLoss, FailedPrecondition, NotFound
+from leman_core.model.plan import StagedFile
+from leman_core.model.row_states import RowState
+from leman_core.storage import column_file_checks, column_file_writer, column_files, small_files
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import data_path, digest_of
+from leman_core.storage.deletions import Deletions
+from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.small_files import small_file, whole_if_small
 from tests.unit.core.lance_io.small_store import known_store
 
 CONTENT = b"0123456789"

@@ -9,8 +9,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io.commit_outcomes import CommitConflict, commit_outcomes
-from core.lance_io.table_creation import create_empty
+from leman_coordinator.lance_io.commit_outcomes import CommitConflict, commit_outcomes
+from leman_core.storage.table_creation import create_empty
 
 MAKERS = 32
 SCHEMA = pa.schema(

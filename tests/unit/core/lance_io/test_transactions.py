@@ -11,12 +11,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.lance_io import twin_commits
-from commit_coordinator.lance_io.table_handle import TableHandle
-from core.errors import Unavailable
-from core.lance_io import commit_history, compactions, manifest, transactions
-from core.lance_io.transactions import Kind, Transaction, Transactions, VersionGone
-from planner.views.external_writes import external_write
+from leman_coordinator.lance_io import twin_commits
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.model.errors import Unavailable
+from leman_core.storage import commit_history, compactions, manifest, transactions
+from leman_core.storage.transactions import Kind, Transaction, Transactions, VersionGone
+from leman_planner.views.external_writes import external_write
 from tests.unit.core.lance_io.lance_histories import make_history
 
 OLDER = sorted(Path(make_history.__file__).parent.glob("lance-*.tar.xz"))

@@ -10,7 +10,11 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import (
+from leman_core.functions import codec
+from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
+from leman_core.model.udf import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
@@ -19,12 +23,8 @@ from core.domain.udf import (
     UdfDefinition,
     UdfKind,
 )
-from core.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
-from core.lance_io import udf_registry
-from core.lance_io.udf_registry import UdfRegistry
-from core.udf import codec
-from core.udf.function_policy import FunctionPolicy
-from core.udf.python_versions import PYTHON
+from leman_core.storage import udf_registry
+from leman_core.storage.udf_registry import UdfRegistry
 from tests.unit.core.lance_io.small_store import known_store
 
 BUNDLE = b"not really a pickle"
@@ -114,7 +114,7 @@ def test_refused_resources_and_blobs(registry, field, change):
 
 def test_the_first_source_under_a_version_stays_and_one_that_comes_late_changes_no_order(registry, monkeypatch):
     clock = iter(range(100))
-    monkeypatch.setattr("core.lance_io.udf_registry.time.time", lambda: next(clock))
+    monkeypatch.setattr("leman_core.storage.udf_registry.time.time", lambda: next(clock))
     newer = dataclasses.replace(INSTALLED, version="2")
     registry.put(INSTALLED)
     registry.put(newer)
@@ -149,7 +149,7 @@ def test_other_content_under_the_same_name_and_version_is_refused(registry):
 
 def test_the_latest_version_is_the_one_registered_last(registry, monkeypatch):
     for moment, version in enumerate(["9", "1", "5"]):
-        monkeypatch.setattr("core.lance_io.udf_registry.time.time", lambda moment=moment: float(moment))
+        monkeypatch.setattr("leman_core.storage.udf_registry.time.time", lambda moment=moment: float(moment))
         registry.put(dataclasses.replace(INSTALLED, version=version))
     registry.put(dataclasses.replace(INSTALLED, name="a"))
     assert registry.get("f").version == "5"

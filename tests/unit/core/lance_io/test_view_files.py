@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
-from commit_coordinator.lance_io.placeholders import stage_placeholders
-from core.domain.view import IS_SET, SOURCE_ROW_ID, ViewQuery
-from core.errors import DataLoss, NotFound, Unavailable
-from core.lance_io.column_files import data_path
-from core.lance_io.views import evictions_file
-from core.lance_io.views import files as view_files
-from core.lance_io.views import patches as view_patches
-from core.lance_io.views.view_order import view_rows
+from leman_coordinator.lance_io.placeholders import stage_placeholders
+from leman_core.model.errors import DataLoss, NotFound, Unavailable
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewQuery
+from leman_core.storage.column_files import data_path
+from leman_core.storage.views import evictions_file
+from leman_core.storage.views import files as view_files
+from leman_core.storage.views import patches as view_patches
+from leman_core.storage.views.view_order import view_rows
 
 SCHEMA = pa.schema(
     [

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 from opentelemetry.sdk.resources import Resource
 
-from core.config import Metrics
-from core.observability.metrics_export import MetricsExport
+from leman_core.settings import Metrics
+from leman_core.telemetry.metrics_export import MetricsExport
 from tests.unit.core.observability.page import Page
 
 _ENDED_SECONDS = 120.0

@@ -12,14 +12,14 @@ import typer
 from structlog.testing import capture_logs
 from typer.core import TyperGroup
 
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.refresh import RefreshSpec
-from core.observability import measures
-from executor.job_manager.measured_jobs import MeasuredJobs, show
-from executor.job_manager.running_jobs import RunningJobs
 from leman.cli._app import app
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.refresh import RefreshSpec
+from leman_core.settings import Settings
+from leman_core.telemetry import measures
+from leman_executor.job_manager.measured_jobs import MeasuredJobs, show
+from leman_executor.job_manager.running_jobs import RunningJobs
 from tests.unit.core.observability.page import Page, Scrape
 from tests.unit.core.observability.test_dashboard import FOLDER, alerts
 from tests.unit.executor.job_manager.test_job_manager import lives

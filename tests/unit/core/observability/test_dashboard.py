@@ -12,12 +12,12 @@ import yaml
 from opentelemetry.sdk.resources import Resource
 from prometheus_client.parser import text_string_to_metric_families
 
-from commit_coordinator.requests import Status
-from core.config import Metrics
-from core.domain.job import JobState
-from core.observability import measures
-from core.observability.instruments import Counter, Histogram
-from core.observability.metrics_export import MetricsExport
+from leman_coordinator.requests import Status
+from leman_core.model.job import JobState
+from leman_core.settings import Metrics
+from leman_core.telemetry import measures
+from leman_core.telemetry.instruments import Counter, Histogram
+from leman_core.telemetry.metrics_export import MetricsExport
 
 FOLDER = Path(__file__).resolve().parents[4] / "deploy/observability"
 #: What Prometheus adds to every series, or makes itself.

@@ -17,23 +17,23 @@ import pyarrow as pa
 import pytest
 from opentelemetry.sdk.resources import Resource
 
-from core.config import Metrics, Server, Settings
-from core.domain.job import Job, JobState, Progress
-from core.domain.plan import BackfillSpec
-from core.domain.ranges import RowRange
-from core.errors import FailedPrecondition, Unavailable
-from core.lance_io.tables import LanceTables
-from core.observability import measures
-from core.observability.metrics_export import MetricsExport
-from core.observability.process import Observability
-from executor.coordination.env_values import EnvValues
-from executor.coordination.leases import Answer, JobLeases
-from executor.coordination.redis_clients import show_memory
-from executor.coordination.reservations import RedisReservations
-from executor.job_manager.job_databases import JobDatabase
-from executor.job_manager.measured_jobs import MeasuredJobs
 from leman.v1 import jobs_pb2
-from planner.plan_maker import PlanMaker
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.model.job import Job, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.ranges import RowRange
+from leman_core.settings import Metrics, Server, Settings
+from leman_core.storage.tables import LanceTables
+from leman_core.telemetry import measures
+from leman_core.telemetry.metrics_export import MetricsExport
+from leman_core.telemetry.process import Observability
+from leman_executor.coordination.env_values import EnvValues
+from leman_executor.coordination.leases import Answer, JobLeases
+from leman_executor.coordination.redis_clients import show_memory
+from leman_executor.coordination.reservations import RedisReservations
+from leman_executor.job_manager.job_databases import JobDatabase
+from leman_executor.job_manager.measured_jobs import MeasuredJobs
+from leman_planner.plan_maker import PlanMaker
 from tests.redis_process import RedisProcess
 from tests.unit.core.observability.page import Page
 from tests.unit.core.rpc_helpers import client, running
@@ -221,11 +221,11 @@ def test_documents_list_every_measure_with_its_attributes():
 def test_services_load_no_opentelemetry_where_nobody_asks_for_it():
     program = (
         "import sys\n"
-        "from core.absent_modules import HEAVY, without\n"
+        "from leman_core.process.absent_modules import HEAVY, without\n"
         "with without(*HEAVY):\n"
-        "    import planner.app, executor.app, commit_coordinator.app, core.rpc.server\n"
-        "from core.config import Settings\n"
-        "from core.observability.process import Observability\n"
+        "    import leman_planner.app, leman_executor.app, leman_coordinator.app, leman_core.server.server\n"
+        "from leman_core.settings import Settings\n"
+        "from leman_core.telemetry.process import Observability\n"
         "assert Observability(Settings(), 'planner').metrics_port is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'prometheus_client'))])"
     )

@@ -8,11 +8,11 @@ import time
 import pytest
 import structlog.testing
 
-from core.config import Settings
-from core.observability import measures
-from core.observability.otlp import Collector, collector_of, take_headers
-from core.observability.process import Observability
-from core.stores import taken_variables
+from leman_core.settings import Settings
+from leman_core.storage.object_stores import taken_variables
+from leman_core.telemetry import measures
+from leman_core.telemetry.otlp import Collector, collector_of, take_headers
+from leman_core.telemetry.process import Observability
 
 #: Nothing listens there.
 DEAD = "http://127.0.0.1:9"

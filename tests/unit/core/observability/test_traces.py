@@ -13,16 +13,16 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from core.domain.job import JobState
-from core.domain.plan import BackfillSpec
-from core.domain.work import FragmentResult, UnitFailure, UnitOutcome, WorkSpan, WorkUnit
-from core.observability import tracing
-from core.observability.tracing import Parent
-from core.rpc.channels import open_peer
-from executor.jobs.unit_spans import UnitSpans
-from executor.worker.span_recorder import SpanRecorder
 from leman import _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.job import JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.work import FragmentResult, UnitFailure, UnitOutcome, WorkSpan, WorkUnit
+from leman_core.server.channels import open_peer
+from leman_core.telemetry import tracing
+from leman_core.telemetry.tracing import Parent
+from leman_executor.jobs.unit_spans import UnitSpans
+from leman_executor.worker.span_recorder import SpanRecorder
 from tests.conftest import ROOT
 from tests.unit.core.rpc_helpers import client, peers, running
 from tests.unit.executor.manager_helpers import Executor
@@ -175,9 +175,9 @@ def test_a_collector_that_is_away_holds_nothing_up():
     program = (
         "import time\n"
         "from opentelemetry.sdk.resources import Resource\n"
-        "from core.observability import tracing\n"
-        "from core.observability.otlp import Collector\n"
-        "from core.observability.traces_export import TracesExport\n"
+        "from leman_core.telemetry import tracing\n"
+        "from leman_core.telemetry.otlp import Collector\n"
+        "from leman_core.telemetry.traces_export import TracesExport\n"
         "export = TracesExport(Collector('http://127.0.0.1:9', ''), Resource.get_empty())\n"
         "begun = time.monotonic()\n"
         "for _ in range(10_000):  # five times what may wait\n"

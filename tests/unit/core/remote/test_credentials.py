@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from core.domain.work import ServerAccess
-from core.errors import FailedPrecondition
-from core.remote.credentials import access_to
+from leman_core.functions.remote.credentials import access_to
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.work import ServerAccess
 
 NEAR, FAR, PLAIN = "grpc://127.0.0.1:7815", "grpc+tls://a.features.internal:7443", "grpc://a.features.internal:7815"
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.remote.protocol import (
+from leman_core.functions.remote.protocol import (
     BatchError,
     FunctionDescription,
     ProtocolError,

@@ -13,10 +13,10 @@ import pytest
 from cryptography import x509
 
 import leman
-from core.domain.work import ServerAccess
-from core.errors import LemanError, Unavailable
-from core.remote import servers
 from leman.functions import FunctionServer
+from leman_core.functions.remote import servers
+from leman_core.model.errors import LemanError, Unavailable
+from leman_core.model.work import ServerAccess
 from tests.certificates import Authority, Files
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.config import Server
+from leman_core.settings import Server
 from tests.unit.core.rpc_helpers import running
 
 GET_JOB = "/leman.v1.JobService/GetJob"

@@ -12,11 +12,11 @@ import grpc
 import pytest
 import structlog
 
-from core import telemetry
-from core.config import Log, Server, Settings
-from core.errors import NotFound
-from core.rpc import audit
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, udf_pb2
+from leman_core.model.errors import NotFound
+from leman_core.server import audit
+from leman_core.settings import Log, Server, Settings
+from leman_core.telemetry import logs as telemetry
 from leman_internal.v1 import submission_pb2
 from tests.unit.core.rpc.http_helpers import CANCEL_JOB, JSON, http
 from tests.unit.core.rpc.test_forwarding import front

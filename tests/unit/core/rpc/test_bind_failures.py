@@ -9,10 +9,10 @@ import socket
 
 import pytest
 
-from core.config import Server, Settings
-from core.errors import Unavailable
-from core.rpc.bind_failures import bind_failure
-from core.rpc.server import start_server
+from leman_core.model.errors import Unavailable
+from leman_core.server.bind_failures import bind_failure
+from leman_core.server.server import start_server
+from leman_core.settings import Server, Settings
 from tests.unit.core.rpc_helpers import FakeService
 
 NAMES = {"host_setting": "LEMAN_X__HOST", "port_setting": "LEMAN_X__PORT"}

@@ -9,12 +9,12 @@ import threading
 import pytest
 import structlog
 
-from core.config import Server
-from core.errors import ResourceExhausted, Unavailable
-from core.rpc import blocking, status
-from core.rpc.blocking import STORE, BlockingPool, PoolOfPlace, in_job_thread
-from core.rpc.concurrency_limit import CallPlaces
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import ResourceExhausted, Unavailable
+from leman_core.server import blocking, status
+from leman_core.server.blocking import STORE, BlockingPool, PoolOfPlace, in_job_thread
+from leman_core.server.concurrency_limit import CallPlaces
+from leman_core.settings import Server
 from tests.unit.core.rpc_helpers import FakeService, client, running
 
 

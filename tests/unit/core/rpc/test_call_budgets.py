@@ -11,10 +11,10 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from core.config import Server
-from core.rpc.call_budgets import CallBudget
-from core.rpc.status import error_from_rpc
 from leman.v1 import jobs_pb2
+from leman_core.server.call_budgets import CallBudget
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Server
 from tests.unit.core.rpc_helpers import FakeService, client, running
 
 EXHAUSTED = grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -13,13 +13,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.config import Server
-from core.errors import ResourceExhausted
-from core.rpc.auth.caller import caller
-from core.rpc.auth.requirements import requirement_of
-from core.rpc.caller_limits import CallerLimits, TokenBucket
-from core.rpc.status import error_from_rpc
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import ResourceExhausted
+from leman_core.server.auth.caller import caller
+from leman_core.server.auth.requirements import requirement_of
+from leman_core.server.caller_limits import CallerLimits, TokenBucket
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Server
 from leman_internal.v1 import planning_pb2, submission_pb2
 from tests.unit.core.rpc_helpers import client, running
 

@@ -18,13 +18,13 @@ import pytest
 import structlog
 from grpc._cython import cygrpc
 
-from core.config import Server, Settings
-from core.errors import FailedPrecondition, LemanError, NotFound, Unavailable
-from core.rpc import channels, peer_link, server, status
-from core.rpc.addresses import proxy_options
-from core.rpc.channels import open_peer
 from leman import _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import FailedPrecondition, LemanError, NotFound, Unavailable
+from leman_core.server import channels, peer_link, server, status
+from leman_core.server.addresses import proxy_options
+from leman_core.server.channels import open_peer
+from leman_core.settings import Server, Settings
 from tests.conftest import ROOT
 from tests.unit.core.rpc_helpers import DEADLINE, peers, running
 
@@ -50,8 +50,8 @@ _STREAMS = """
 import sys, threading
 from concurrent import futures
 import grpc
-from core.config import Settings
-from core.rpc.server import _options
+from leman_core.settings import Settings
+from leman_core.server.server import _options
 
 class Streams(grpc.GenericRpcHandler):
     def service(self, _details):

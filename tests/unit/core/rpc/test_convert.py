@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.plan import (
+from leman.v1 import planner_pb2, udf_pb2
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.plan import (
     BackfillSpec,
     CheckpointRef,
     FragmentTask,
@@ -24,9 +26,9 @@ from core.domain.plan import (
     StaleInput,
     TracedFile,
 )
-from core.domain.ranges import RowRange
-from core.domain.table import TableField
-from core.domain.udf import (
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import TableField
+from leman_core.model.udf import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
@@ -36,9 +38,7 @@ from core.domain.udf import (
     UdfDefinition,
     UdfKind,
 )
-from core.errors import InvalidArgument
-from core.rpc import convert
-from leman.v1 import planner_pb2, udf_pb2
+from leman_core.wire import convert
 from leman_internal.v1 import plan_pb2
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)

@@ -10,10 +10,10 @@ from google.protobuf import json_format
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import InvalidArgument
-from core.rpc.convert_types import schema_from_either, schema_from_json, schema_to_json
-from core.udf import storable_types
 from leman.v1 import types_pb2
+from leman_core.functions import storable_types
+from leman_core.model.errors import InvalidArgument
+from leman_core.wire.convert_types import schema_from_either, schema_from_json, schema_to_json
 from tests.integration.types import matrix, type_cases
 
 UNITS = ("s", "ms", "us", "ns")

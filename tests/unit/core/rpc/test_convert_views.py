@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.refresh import (
+from leman import _wire
+from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman_core.model.errors import Internal, InvalidArgument
+from leman_core.model.refresh import (
     ChangeKind,
     EarlierValues,
     RefreshMode,
@@ -20,8 +23,8 @@ from core.domain.refresh import (
     SourceChange,
     UnsetFragment,
 )
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.view import (
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import (
     EarlierState,
     MaterializedView,
     ViewColumn,
@@ -30,11 +33,8 @@ from core.domain.view import (
     ViewFunction,
     ViewQuery,
 )
-from core.errors import Internal, InvalidArgument
-from core.rpc import convert_refresh_plans, convert_views
-from core.views.metadata import write
-from leman import _wire
-from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
+from leman_core.model.view_metadata import write
+from leman_core.wire import convert_refresh_plans, convert_views
 from leman_internal.v1 import planning_pb2
 
 UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")

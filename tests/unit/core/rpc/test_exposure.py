@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from core.config import Lineage, Peers, Server, Settings
-from core.errors import InvalidArgument
-from core.rpc.exposure import check_bind
+from leman_core.model.errors import InvalidArgument
+from leman_core.server.exposure import check_bind
+from leman_core.settings import Lineage, Peers, Server, Settings
 
 TOKEN = "no-one-guesses-this"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.rpc.field_paths import path_in
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
+from leman_core.server.field_paths import path_in
 from leman_internal.v1 import planning_pb2
 
 BACKFILL = jobs_pb2.CreateJobRequest(backfill=planner_pb2.BackfillSpec(column="y"))

@@ -12,14 +12,14 @@ import pytest
 from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from core import telemetry
-from core.config import Log, Peers, Server, Settings
-from core.errors import NotFound
-from core.rpc import peer_health
-from core.rpc.auth.forwarded_identity import FORWARDED_BY
-from core.rpc.routes import EVERYWHERE, SERVED_BY, callers_services, public_services
-from core.rpc.server import start_server
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, jobs_pb2
+from leman_core.model.errors import NotFound
+from leman_core.server import peer_health
+from leman_core.server.auth.forwarded_identity import FORWARDED_BY
+from leman_core.server.routes import EVERYWHERE, SERVED_BY, callers_services, public_services
+from leman_core.server.server import start_server
+from leman_core.settings import Log, Peers, Server, Settings
+from leman_core.telemetry import logs as telemetry
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client, running
 
 GET = jobs_pb2.GetJobRequest(job_id="j1")

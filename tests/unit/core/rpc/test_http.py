@@ -17,17 +17,17 @@ import pytest
 from google.protobuf import descriptor_pool
 from google.rpc import error_details_pb2
 
-from core import temp_folders
-from core.config import Server, Settings
-from core.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
-from core.rpc import status as status_map
-from core.rpc.http import exchange as exchange_module
-from core.rpc.http import listener as listener_module
-from core.rpc.http.admission import Admission
-from core.rpc.http.errors import _CODES, of_error
-from core.rpc.http.methods import methods
-from core.rpc.server import start_server
 from leman.v1 import jobs_pb2
+from leman_core.http import exchange as exchange_module
+from leman_core.http import listener as listener_module
+from leman_core.http.admission import Admission
+from leman_core.http.errors import _CODES, of_error
+from leman_core.http.methods import methods
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from leman_core.process import temp_folders
+from leman_core.server import status as status_map
+from leman_core.server.server import start_server
+from leman_core.settings import Server, Settings
 from tests.unit.core.rpc.http_helpers import CANCEL_JOB, GET_JOB, JSON, LINES, PREVIEW_FUNCTION, WATCH_JOB, http
 from tests.unit.core.rpc.test_forwarding import front
 from tests.unit.core.rpc_helpers import FakeService, running

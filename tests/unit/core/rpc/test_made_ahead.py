@@ -9,10 +9,10 @@ import weakref
 
 import pytest
 
-from core.errors import ResourceExhausted
-from core.rpc.blocking import BlockingPool
-from core.rpc.made_ahead import MadeAhead
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import ResourceExhausted
+from leman_core.server.blocking import BlockingPool
+from leman_core.server.made_ahead import MadeAhead
 
 
 class Plan:

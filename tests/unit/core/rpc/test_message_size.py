@@ -9,9 +9,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from core.config import Server
-from core.rpc.status import error_from_rpc
 from leman.v1 import jobs_pb2
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Server
 from tests.unit.core.rpc.test_forwarding import behind
 from tests.unit.core.rpc_helpers import FakeService, client, running
 

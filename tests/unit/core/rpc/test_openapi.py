@@ -10,11 +10,11 @@ from google.protobuf import json_format
 from jsonschema import Draft202012Validator, ValidationError
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
-from core.rpc.http.methods import methods
 from leman.v1 import jobs_pb2
+from leman_core.http.methods import methods
 
 ROOT = Path(__file__).parents[4]
-PATH = ROOT / "core" / "rpc" / "http" / "openapi.json"
+PATH = ROOT / "core" / "leman_core" / "http" / "openapi.json"
 
 
 @pytest.fixture(scope="module")

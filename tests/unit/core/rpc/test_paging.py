@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import InvalidArgument
-from core.rpc.paging import cut, read_page
+from leman_core.model.errors import InvalidArgument
+from leman_core.server.paging import cut, read_page
 
 
 def pages(items, size, *, descending=False, key=lambda item: item):

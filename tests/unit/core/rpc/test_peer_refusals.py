@@ -10,11 +10,11 @@ import grpc
 import pytest
 import structlog
 
-from core.config import Peers, Server, Settings
-from core.errors import FailedPrecondition, InvalidArgument, LemanError, PermissionDenied, Unavailable
-from core.rpc import peer_link, status
-from core.rpc.channels import open_peer
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, LemanError, PermissionDenied, Unavailable
+from leman_core.server import peer_link, status
+from leman_core.server.channels import open_peer
+from leman_core.settings import Peers, Server, Settings
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from tests.certificates import Authority
 from tests.unit.core.rpc.test_forwarding import error_info, front

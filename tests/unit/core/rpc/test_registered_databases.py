@@ -7,14 +7,22 @@ import threading
 
 import pytest
 
-from core.config import Server
-from core.domain.database import RegisteredDatabase, Registrations
-from core.errors import AlreadyExists, DataLoss, InvalidArgument, LemanError, NotFound, PermissionDenied, Unavailable
-from core.locations import is_database_name
-from core.rpc import places
-from core.rpc.places import RequestPlaces
-from core.rpc.registered_databases import PathsAlone, RegisteredDatabases, names_of
 from leman.v1 import catalog_pb2, databases_pb2, jobs_pb2
+from leman_core.model.database import RegisteredDatabase, Registrations
+from leman_core.model.errors import (
+    AlreadyExists,
+    DataLoss,
+    InvalidArgument,
+    LemanError,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
+from leman_core.server import places
+from leman_core.server.places import RequestPlaces
+from leman_core.server.registered_databases import PathsAlone, RegisteredDatabases, names_of
+from leman_core.settings import Server
+from leman_core.storage.locations import is_database_name
 from leman_internal.v1 import submission_pb2
 
 

@@ -8,11 +8,11 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from core.errors import InvalidArgument
-from core.rpc import request_texts
-from core.rpc.routes import public_services
-from core.rpc.unreadable import Unreadable, reader
 from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2, tables_pb2
+from leman_core.model.errors import InvalidArgument
+from leman_core.server import request_texts
+from leman_core.server.routes import public_services
+from leman_core.server.unreadable import Unreadable, reader
 from leman_internal.v1 import submission_pb2
 from tests.integration.bad_requests.requests import paths, put
 

@@ -21,13 +21,13 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from core import telemetry
-from core.config import Advertise, Embedded, Log, Peers, Server, Settings
-from core.errors import FailedPrecondition, InvalidArgument, Unavailable
-from core.rpc import healthcheck
-from core.rpc.channels import open_peer
-from core.rpc.server import start_server
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from leman_core.server import healthcheck
+from leman_core.server.channels import open_peer
+from leman_core.server.server import start_server
+from leman_core.settings import Advertise, Embedded, Log, Peers, Server, Settings
+from leman_core.telemetry import logs as telemetry
 from tests.certificates import Authority
 from tests.unit.core.rpc_helpers import JOB_SERVICE, FakeService, client, running
 
@@ -84,7 +84,7 @@ def test_a_service_whose_event_loop_hangs_is_not_healthy_although_its_port_is_op
 
 
 def test_a_missing_ability_has_a_health_of_its_own_and_leaves_the_service_serving(monkeypatch):
-    monkeypatch.setattr("core.rpc.server._ABILITY_SECONDS", 0.01)
+    monkeypatch.setattr("leman_core.server.server._ABILITY_SECONDS", 0.01)
     missing = [Unavailable("STORE_DOWN", "the store is away")]
 
     class Unable(FakeService):
@@ -374,7 +374,7 @@ def test_the_largest_error_there_can_be_keeps_its_code():
 
 @pytest.mark.parametrize("error", [KeyError("private detail"), OSError(errno.ENOSPC, "private detail")])
 def test_a_bug_is_internal_says_nothing_of_the_inside_and_is_logged_with_its_traceback(error):
-    """An error of storage above the boundary is a bug like any other: see `core.storage_errors`."""
+    """An error of storage above the boundary is a bug like any other: see `leman_core.storage.storage_errors`."""
     stream = io.StringIO()
     telemetry.configure(Settings(log=Log()), "executor", stream)
 

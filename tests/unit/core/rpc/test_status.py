@@ -8,9 +8,9 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from core import errors
-from core.rpc import status
-from core.shown_text import repeated
+from leman_core.model import errors
+from leman_core.model.shown_text import repeated
+from leman_core.server import status
 
 EVERY_CLASS = [
     (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),

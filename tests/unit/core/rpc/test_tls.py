@@ -11,14 +11,14 @@ import grpc
 import pytest
 
 import leman
-from core.config import Peers, Server, Settings
-from core.errors import InvalidArgument
-from core.rpc import tls
-from core.rpc.channels import open_peer
-from core.rpc.exposure import bind
-from core.rpc.tls import TlsFiles
 from leman import _tls_files
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import InvalidArgument
+from leman_core.server import tls
+from leman_core.server.channels import open_peer
+from leman_core.server.exposure import bind
+from leman_core.server.tls import TlsFiles
+from leman_core.settings import Peers, Server, Settings
 from tests.certificates import Authority, Files
 from tests.unit.core.rpc_helpers import running
 

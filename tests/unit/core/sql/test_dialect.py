@@ -10,12 +10,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.ranges import RowRange
-from core.errors import FailedPrecondition, InvalidArgument
-from core.lance_io.scan import FragmentReader
-from core.lance_io.tables import LanceTables
-from core.lance_io.views.source import SourceRows
-from core.sql import case_expressions, expressions, filters, relative_time
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.ranges import RowRange
+from leman_core.sql import case_expressions, expressions, filters, relative_time
+from leman_core.storage.scan import FragmentReader
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.views.source import SourceRows
 
 MOMENTS = [dt.datetime(2024, 5, 1), dt.datetime(2024, 6, 1), dt.datetime(2024, 7, 1, 12), None]
 TIMES = {

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.errors import InvalidArgument
-from core.lance_io.udf_registry import UdfRegistry
-from core.rpc import convert
-from core.sql import expressions
-from core.udf import codec
-from core.udf.definition_checks import check_definition
-from planner import sql_functions
+from leman_core.functions import codec
+from leman_core.functions.definition_checks import check_definition
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman_core.sql import expressions
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.wire import convert
+from leman_planner import sql_functions
 
 COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]
 

@@ -6,8 +6,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.errors import InvalidArgument
-from core.lance_io.tables import LanceTables
+from leman_core.model.errors import InvalidArgument
+from leman_core.storage.tables import LanceTables
 
 
 @pytest.fixture(scope="module")

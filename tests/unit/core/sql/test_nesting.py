@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import leman._nesting
-from core.lance_io.dialect import Dialect
-from core.sql import expressions, filters, nesting
+from leman_core.sql import expressions, filters, nesting
+from leman_core.storage.dialect import Dialect
 
 
 def nested(form, times):

@@ -8,11 +8,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.table import TableSnapshot
-from core.errors import FailedPrecondition, InvalidArgument
-from core.lance_io.tables import LanceTables
-from core.udf import storable_types
 from leman import local
+from leman_core.functions import storable_types
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.table import TableSnapshot
+from leman_core.storage.tables import LanceTables
 
 _ROWS = [{"a": n, "b": n / 2} for n in range(10)]
 

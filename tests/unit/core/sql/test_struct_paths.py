@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from core.errors import FailedPrecondition
-from core.sql.struct_paths import Renamed, with_names_now
+from leman_core.model.errors import FailedPrecondition
+from leman_core.sql.struct_paths import Renamed, with_names_now
 
 _IN = pa.struct([("a", pa.int64()), ("B", pa.int64())])
 _NEW = pa.struct([("x`y", pa.int64()), ("it's", pa.int64())])

@@ -7,16 +7,16 @@ import dataclasses
 import msgspec
 import pytest
 
-from core.checkpoints.lance_store import checkpoint_place, checkpoint_root
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.store import StoreOptions
-from core.domain.work import WorkContext, WorkUnit
-from core.errors import InvalidArgument
-from core.stores import known
-from core.stores.store_file import begin
-from executor.jobs.work_context import RenewedStores, work_context
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.store import StoreOptions
+from leman_core.model.work import WorkContext, WorkUnit
+from leman_core.settings import Settings
+from leman_core.storage.checkpoints.lance_store import checkpoint_place, checkpoint_root
+from leman_core.storage.object_stores import known
+from leman_core.storage.object_stores.store_file import begin
+from leman_executor.jobs.work_context import RenewedStores, work_context
 from tests.unit.executor.manager_helpers import HEADER
 
 

@@ -9,10 +9,10 @@ import threading
 import pytest
 from lance.file import LanceFileSession
 
-from core.domain.store import StoreOptions
-from core.filesystems import filesystem_of
-from core.stores import known
-from core.stores.lance_options import lance_options
+from leman_core.model.store import StoreOptions
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.object_stores import known
+from leman_core.storage.object_stores.lance_options import lance_options
 
 
 class _Recorder(http.server.BaseHTTPRequestHandler):

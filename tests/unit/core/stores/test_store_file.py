@@ -7,10 +7,10 @@ import traceback
 
 import pytest
 
-from core.domain.store import StoreOptions
-from core.errors import InvalidArgument
-from core.stores import known, store_file, taken_variables
-from core.stores.store_file import StoreFile, begin, variables_in
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.store import StoreOptions
+from leman_core.storage.object_stores import known, store_file, taken_variables
+from leman_core.storage.object_stores.store_file import StoreFile, begin, variables_in
 
 SECRET = "do-not-tell-anyone"
 

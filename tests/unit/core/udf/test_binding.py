@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
-from core.domain.plan import InputSource
-from core.domain.udf import ColumnBinding, ColumnInput
-from core.errors import DataLoss
-from core.udf import binding
+from leman_core.functions import binding
+from leman_core.model.errors import DataLoss
+from leman_core.model.plan import InputSource
+from leman_core.model.udf import ColumnBinding, ColumnInput
 
 PLAIN = ColumnBinding("id", "f", "1", (ColumnInput("__source_row_id", 0),))
 SOURCE = InputSource("/data/t.lance", 7, ("x", "y z"))

@@ -7,9 +7,9 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import InvalidArgument
-from core.udf.definition_checks import check_definition
+from leman_core.functions.definition_checks import check_definition
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.udf import UdfDefinition, UdfKind
 
 NAMED = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")
 

@@ -8,14 +8,14 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
-from core.domain.work import UdfRef
-from core.errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
-from core.lance_io.udf_registry import UdfRegistry
-from core.udf import codec
-from core.udf.python_versions import PYTHON
-from executor.worker import function_loading
-from planner import sql_functions
+from leman_core.functions import codec
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
+from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
+from leman_core.model.work import UdfRef
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_executor.worker import function_loading
+from leman_planner import sql_functions
 
 OTHER_PYTHON = "2.7"
 

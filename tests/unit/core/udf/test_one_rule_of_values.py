@@ -8,11 +8,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from commit_coordinator.tables.fitting import Fitting
-from core.domain.table import TableField
-from core.errors import FailedPrecondition
-from executor.worker.value_conversion import CONVERSION_ERRORS, cast, to_array
 from leman import errors, local
+from leman_coordinator.tables.fitting import Fitting
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.table import TableField
+from leman_executor.worker.value_conversion import CONVERSION_ERRORS, cast, to_array
 
 NOON = dt.datetime(2024, 7, 1, 12)
 ZONED = NOON.replace(tzinfo=dt.UTC)

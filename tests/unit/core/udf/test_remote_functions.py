@@ -6,13 +6,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import RemoteFunction, UdfDefinition, UdfKind
-from core.errors import InvalidArgument, PermissionDenied
-from core.rpc import convert
-from core.udf import codec
-from core.udf.definition_checks import check_definition
-from core.udf.function_policy import FunctionPolicy
-from core.udf.remote_addresses import listed, parse_address, parse_pattern
+from leman_core.functions import codec
+from leman_core.functions.definition_checks import check_definition
+from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.functions.remote_addresses import listed, parse_address, parse_pattern
+from leman_core.model.errors import InvalidArgument, PermissionDenied
+from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
+from leman_core.wire import convert
 
 REMOTE = RemoteFunction(("grpc://127.0.0.1:7815", "grpc+tls://features.internal:7443"), "embed")
 UDF = UdfDefinition(

@@ -5,11 +5,11 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from core.domain.table import TableField, TableSnapshot
-from core.domain.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
-from core.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
-from core.udf import binding, validation
-from core.udf.validation import NewColumn
+from leman_core.functions import binding, validation
+from leman_core.functions.validation import NewColumn
+from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 
 TABLE = TableSnapshot(
     uri="/d/t.lance",

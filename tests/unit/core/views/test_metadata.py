@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core import sealed_documents
-from core.domain.table import DataFile, Fragment, TableSnapshot
-from core.domain.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from core.errors import DataLoss
-from core.views import metadata as view_metadata
+from leman_core.model import view_metadata
+from leman_core.model.errors import DataLoss
+from leman_core.model.table import DataFile, Fragment, TableSnapshot
+from leman_core.model.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
+from leman_core.storage import sealed_documents
 
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
 QUERY = ViewQuery(

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.sorted_sets import contains
-from core.views.rows import Beyond, Bounds, Moves, in_order, membership, mix, order_keys, positions, window
+from leman_core.model.sorted_sets import contains
+from leman_core.model.view_rows import Beyond, Bounds, Moves, in_order, membership, mix, order_keys, positions, window
 
 VECTORS = Path(__file__).parents[3] / "conformance" / "vectors" / "shuffle_order.json"
 IDS = st.sets(st.integers(0, 30)).map(sorted)

@@ -8,7 +8,7 @@ from unittest.mock import AsyncMock
 import pytest
 from structlog.testing import capture_logs
 
-from executor.coordination.env_values import EnvValues
+from leman_executor.coordination.env_values import EnvValues
 
 ENV = {"API_KEY": "a-canary"}
 

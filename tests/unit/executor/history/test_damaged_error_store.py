@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.work import RowFailure
-from core.errors import Unavailable
-from executor.history.job_history import JobHistory
-from executor.history.row_errors import RowErrors
-from executor.worker.error_store import JobErrors, errors_uri
+from leman_core.model.errors import Unavailable
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.work import RowFailure
+from leman_executor.history.job_history import JobHistory
+from leman_executor.history.row_errors import RowErrors
+from leman_executor.worker.error_store import JobErrors, errors_uri
 
 JOBS, ROWS = 3, 5
 

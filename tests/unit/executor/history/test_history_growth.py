@@ -8,10 +8,10 @@ from pathlib import Path
 import lance
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.lance_io import append_log
-from executor.history.job_history import JobHistory
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage import append_log
+from leman_executor.history.job_history import JobHistory
 
 JOBS = 200
 

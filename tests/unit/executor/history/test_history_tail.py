@@ -10,20 +10,20 @@ from dataclasses import replace
 
 import pytest
 
-from commit_coordinator.verification import histories
-from core.domain.job import Job, JobState, Progress, counted, deleted
-from core.domain.plan import BackfillSpec
-from core.domain.store import StoreOptions
-from core.errors import DataLoss, FailedPrecondition, LemanError, Unavailable
-from core.lance_io import history_tail, store_objects
-from core.lance_io.append_log import AppendLog
-from core.lance_io.history_tail import HistoryTail
-from core.lance_io.open_jobs import open_jobs, open_jobs_of
-from core.storage_errors import STORE_UNAVAILABLE
-from core.stores import known
-from executor.history import job_history, unfolded_states
-from executor.history.job_history import _JOBS, JobHistory
-from planner.run_history import last_run_time
+from leman_coordinator.verification import histories
+from leman_core.model.errors import DataLoss, FailedPrecondition, LemanError, Unavailable
+from leman_core.model.job import Job, JobState, Progress, counted, deleted
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.store import StoreOptions
+from leman_core.storage import history_tail, store_objects
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.history_tail import HistoryTail
+from leman_core.storage.object_stores import known
+from leman_core.storage.open_jobs import open_jobs, open_jobs_of
+from leman_core.storage.storage_errors import STORE_UNAVAILABLE
+from leman_executor.history import job_history, unfolded_states
+from leman_executor.history.job_history import _JOBS, JobHistory
+from leman_planner.run_history import last_run_time
 from tests.shares import LONG
 from tests.unit.core.lance_io import small_store
 from tests.unit.core.lance_io.small_store import SmallStore, known_store

@@ -15,20 +15,19 @@ import lance
 import msgspec
 import pytest
 
-from core import sealed_documents
-from core.domain.job import Job, JobError, JobState, Progress
-from core.domain.plan import BackfillSpec
-from core.domain.refresh import RefreshSpec
-from core.errors import DataLoss, Unavailable
-from core.lance_io import append_log, damage, job_records
-from core.lance_io.log_snapshot import Snapshot
-from core.rpc.blocking import BlockingPool
-from executor.history import job_history
-from executor.history.history_writer import HistoryWriter
-from executor.history.job_filter import JobFilter
-from executor.history.job_history import JobHistory
-from executor.history.job_record import JobRecord, age
-from executor.history.known_jobs import KnownJobs
+from leman_core.model.errors import DataLoss, Unavailable
+from leman_core.model.job import Job, JobError, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.refresh import RefreshSpec
+from leman_core.server.blocking import BlockingPool
+from leman_core.storage import append_log, damage, job_records, sealed_documents
+from leman_core.storage.log_snapshot import Snapshot
+from leman_executor.history import job_history
+from leman_executor.history.history_writer import HistoryWriter
+from leman_executor.history.job_filter import JobFilter
+from leman_executor.history.job_history import JobHistory
+from leman_executor.history.job_record import JobRecord, age
+from leman_executor.history.known_jobs import KnownJobs
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 

@@ -11,11 +11,11 @@ import lance
 import pytest
 from lance.optimize import Compaction
 
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.lance_io.log_snapshot import Snapshot
-from core.lance_io.open_jobs import open_jobs
-from executor.history.job_history import _JOBS, JobHistory
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.storage.log_snapshot import Snapshot
+from leman_core.storage.open_jobs import open_jobs
+from leman_executor.history.job_history import _JOBS, JobHistory
 
 RUNNING, CANCELLED, DONE = JobState.RUNNING, JobState.CANCELLED, JobState.DONE
 

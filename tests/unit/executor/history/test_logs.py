@@ -13,17 +13,17 @@ from pathlib import Path
 import lance
 import pytest
 
-from core.domain.job import Job, JobState, StoredRowError
-from core.domain.plan import BackfillSpec
-from core.domain.work import RowFailure
-from core.lance_io.log_snapshot import Snapshot
-from core.rpc.blocking import BlockingPool
-from executor.history import error_listing, row_errors
-from executor.history.job_history import JobHistory
-from executor.history.job_record import JobRecord
-from executor.history.row_errors import RowErrors
-from executor.job_manager.job_databases import JobDatabases
-from executor.worker.error_store import JobErrors, errors_uri
+from leman_core.model.job import Job, JobState, StoredRowError
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.work import RowFailure
+from leman_core.server.blocking import BlockingPool
+from leman_core.storage.log_snapshot import Snapshot
+from leman_executor.history import error_listing, row_errors
+from leman_executor.history.job_history import JobHistory
+from leman_executor.history.job_record import JobRecord
+from leman_executor.history.row_errors import RowErrors
+from leman_executor.job_manager.job_databases import JobDatabases
+from leman_executor.worker.error_store import JobErrors, errors_uri
 
 
 def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):

@@ -10,17 +10,17 @@ from typing import Any
 import lance
 import pytest
 
-from core.config import Settings
-from core.domain.job import Job, JobState, counted, deleted
-from core.domain.plan import BackfillSpec
-from core.domain.work import RowFailure
-from core.errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
-from core.lance_io.open_jobs import open_jobs
-from executor.history.job_filter import JobFilter
-from executor.history.job_history import JobHistory
-from executor.history.row_errors import RowErrors
-from executor.job_manager import queries
-from executor.worker.error_store import JobErrors, errors_uri
+from leman_core.model.errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
+from leman_core.model.job import Job, JobState, counted, deleted
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.work import RowFailure
+from leman_core.settings import Settings
+from leman_core.storage.open_jobs import open_jobs
+from leman_executor.history.job_filter import JobFilter
+from leman_executor.history.job_history import JobHistory
+from leman_executor.history.row_errors import RowErrors
+from leman_executor.job_manager import queries
+from leman_executor.worker.error_store import JobErrors, errors_uri
 from tests.unit.executor.manager_helpers import Executor, with_executor
 
 RUNNING, DONE = JobState.RUNNING, JobState.DONE

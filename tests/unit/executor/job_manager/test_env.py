@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from core.config import Executor as ExecutorSettings
-from core.config import Settings, Udf
-from core.domain.job import Job, JobState
-from core.domain.udf import UdfKind
-from core.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
-from core.rpc.auth.caller import CURRENT, caller
-from executor.history.job_history import JobHistory
-from executor.job_service import JobServicer
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
+from leman_core.model.job import Job, JobState
+from leman_core.model.udf import UdfKind
+from leman_core.server.auth.caller import CURRENT, caller
+from leman_core.settings import Executor as ExecutorSettings
+from leman_core.settings import Settings, Udf
+from leman_executor.history.job_history import JobHistory
+from leman_executor.job_service import JobServicer
 from tests.unit.executor.job_manager.test_request_deduplication import backfill
 from tests.unit.executor.job_manager.test_takeover import Leases, idle, until
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, UDF, Executor

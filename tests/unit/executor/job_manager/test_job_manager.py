@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from core.config import Executor as ExecutorSettings
-from core.config import Settings
-from core.domain.job import Job, JobError, JobState, Progress
-from core.domain.plan import BackfillSpec, FragmentTask
-from core.errors import Aborted, FailedPrecondition, LemanError, Unavailable
-from executor.history.job_history import JobHistory
-from executor.job_manager import job_store, supervisor
-from executor.job_manager.job_databases import JobDatabase
-from executor.jobs.retry import Retry
+from leman_core.model.errors import Aborted, FailedPrecondition, LemanError, Unavailable
+from leman_core.model.job import Job, JobError, JobState, Progress
+from leman_core.model.plan import BackfillSpec, FragmentTask
+from leman_core.settings import Executor as ExecutorSettings
+from leman_core.settings import Settings
+from leman_executor.history.job_history import JobHistory
+from leman_executor.job_manager import job_store, supervisor
+from leman_executor.job_manager.job_databases import JobDatabase
+from leman_executor.jobs.retry import Retry
 from tests.unit.executor.manager_helpers import Executor
 
 

@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from core.errors import Unavailable
-from executor.job_manager import served_databases
-from executor.job_manager.served_databases import follow_served
+from leman_core.model.errors import Unavailable
+from leman_executor.job_manager import served_databases
+from leman_executor.job_manager.served_databases import follow_served
 
 
 class Manager:

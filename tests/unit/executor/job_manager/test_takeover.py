@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from core.domain.job import Attempt, Job, JobState
-from core.domain.plan import BackfillSpec
-from core.errors import ATTEMPT_FENCED, FailedPrecondition
-from executor.coordination.leases import Answer, JobLeases
-from executor.history.job_history import JobHistory
-from executor.job_manager import job_store
+from leman_core.model.errors import ATTEMPT_FENCED, FailedPrecondition
+from leman_core.model.job import Attempt, Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_executor.coordination.leases import Answer, JobLeases
+from leman_executor.history.job_history import JobHistory
+from leman_executor.job_manager import job_store
 from tests.unit.executor.manager_helpers import Executor
 
 LEASE_SECONDS = 0.15

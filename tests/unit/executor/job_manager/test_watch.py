@@ -12,15 +12,15 @@ import grpc
 import pytest
 from structlog.testing import capture_logs
 
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.rpc.server import RunningServer, start_server
-from executor.job_service import JobServicer
-from executor.jobs.job_news import JobNews, last_sequence
-from executor.jobs.job_status import JobStatus
-from executor.jobs.watcher_pace import WatcherPace
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.server.server import RunningServer, start_server
+from leman_core.settings import Settings
+from leman_executor.job_service import JobServicer
+from leman_executor.jobs.job_news import JobNews, last_sequence
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.watcher_pace import WatcherPace
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS
 

@@ -7,11 +7,11 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from executor.jobs.job_news import JobNews
-from executor.jobs.job_status import JobStatus
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.settings import Settings
+from leman_executor.jobs.job_news import JobNews
+from leman_executor.jobs.job_status import JobStatus
 from tests.unit.executor.job_manager.test_takeover import Pair, with_two
 from tests.unit.executor.manager_helpers import Executor, with_executor
 

@@ -8,8 +8,8 @@ from functools import partial
 
 import pytest
 
-from core.errors import ResourceExhausted, Unavailable
-from executor.jobs.async_helpers import SharedLook, all_ended, caller_waits, patiently, so_many_at_once
+from leman_core.model.errors import ResourceExhausted, Unavailable
+from leman_executor.jobs.async_helpers import SharedLook, all_ended, caller_waits, patiently, so_many_at_once
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():

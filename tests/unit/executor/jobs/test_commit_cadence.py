@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.jobs.commit_cadence import CommitCadence
+from leman_executor.jobs.commit_cadence import CommitCadence
 
 
 def cadence(*, granularity=0, planned=1_000_000, interval=5.0, longest=120.0, input_fields=1):

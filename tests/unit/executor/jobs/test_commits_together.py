@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.domain.job import Attempt, ColumnCommit, FragmentOutcome
-from core.domain.plan import FragmentReplacement, OutputField, StagedFile
-from core.domain.table import TableField
-from core.errors import ATTEMPT_FENCED, FailedPrecondition, Unavailable
-from executor.jobs import commits_together
-from executor.jobs.commits_together import CommitsTogether
+from leman_core.model.errors import ATTEMPT_FENCED, FailedPrecondition, Unavailable
+from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome
+from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
+from leman_core.model.table import TableField
+from leman_executor.jobs import commits_together
+from leman_executor.jobs.commits_together import CommitsTogether
 from tests.unit.executor.manager_helpers import HEADER
 
 STAGED = StagedFile(file="f.lance", size_bytes=1, digest="d", physical_rows=10, rows_computed=10, rows_failed=0)

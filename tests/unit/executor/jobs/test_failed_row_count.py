@@ -7,14 +7,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core.domain.job import Progress
-from core.domain.plan import OutputField, Plan, PlanHeader
-from core.domain.table import TableField
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import FragmentResult, ProgressReport, UnitOutcome
-from executor.jobs.job_metrics import JobMetrics
-from executor.refresh.refresh_metrics import RefreshMetrics
-from executor.worker import meter as meter_module
+from leman_core.model.job import Progress
+from leman_core.model.plan import OutputField, Plan, PlanHeader
+from leman_core.model.table import TableField
+from leman_core.model.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman_core.model.work import FragmentResult, ProgressReport, UnitOutcome
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.refresh.refresh_metrics import RefreshMetrics
+from leman_executor.worker import meter as meter_module
 from tests.unit.executor.executor_helpers import Lab
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), (pa.int64(),), entrypoint="m:f")

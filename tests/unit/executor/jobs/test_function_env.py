@@ -7,13 +7,13 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.refresh import RefreshMode, RefreshSpec
-from core.domain.udf import FunctionVersion
-from core.errors import PermissionDenied
-from executor.jobs.function_env import check_unchanged
-from executor.jobs.job_status import JobStatus
-from executor.refresh import refresh_run
+from leman_core.model.errors import PermissionDenied
+from leman_core.model.job import Job, JobState
+from leman_core.model.refresh import RefreshMode, RefreshSpec
+from leman_core.model.udf import FunctionVersion
+from leman_executor.jobs.function_env import check_unchanged
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.refresh import refresh_run
 from tests.unit.executor.manager_helpers import UDF
 
 ENV = {"API_KEY": "a-canary"}

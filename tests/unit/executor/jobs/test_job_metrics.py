@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.job import Progress
-from core.domain.plan import Plan, StagedFile
-from core.domain.ranges import RowRange, total
-from core.domain.work import FragmentResult, ProgressReport, Timings, UnitFailure, UnitOutcome, WorkUnit
-from executor.jobs.job_metrics import JobMetrics
-from executor.scheduling.reassigned import ReassignedUnits
-from executor.scheduling.work_queue import WorkQueue
+from leman_core.model.job import Progress
+from leman_core.model.plan import Plan, StagedFile
+from leman_core.model.ranges import RowRange, total
+from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitFailure, UnitOutcome, WorkUnit
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.scheduling.reassigned import ReassignedUnits
+from leman_executor.scheduling.work_queue import WorkQueue
 from tests.unit.executor.manager_helpers import HEADER, TASK
 from tests.unit.executor.scheduling.test_work_queue import task
 

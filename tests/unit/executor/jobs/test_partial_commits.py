@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from core.checkpoints.records import FragmentRecord
-from core.config import Settings
-from core.domain.job import ColumnCommit, FragmentOutcome
-from core.domain.plan import CheckpointRef, StagedFile
-from core.domain.ranges import RowRange
-from core.domain.work import FragmentResult, InFlightRows, UnitOutcome
-from executor.jobs.job_status import JobStatus
-from executor.jobs.partial_commits import PartialCadence
-from executor.jobs.plan_execution import PlanExecution
-from executor.scheduling.reservation_waits import ReservationWaits
+from leman_core.model.job import ColumnCommit, FragmentOutcome
+from leman_core.model.plan import CheckpointRef, StagedFile
+from leman_core.model.ranges import RowRange
+from leman_core.model.work import FragmentResult, InFlightRows, UnitOutcome
+from leman_core.settings import Settings
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.partial_commits import PartialCadence
+from leman_executor.jobs.plan_execution import PlanExecution
+from leman_executor.scheduling.reservation_waits import ReservationWaits
 from tests.unit.executor.jobs.test_plan_execution import JOB, STAGED, SilentSpark, a_plan, services_of
 from tests.unit.executor.manager_helpers import Checkpoints
 

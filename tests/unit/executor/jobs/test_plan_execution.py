@@ -12,23 +12,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.config import Settings
-from core.domain.job import ColumnCommit, FragmentOutcome, Job, JobState
-from core.domain.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
-from core.domain.ranges import RowRange
-from core.domain.store import StoreOptions
-from core.domain.table import TableField
-from core.domain.udf import UdfDefinition, UdfKind
-from core.domain.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
-from core.errors import PermissionDenied, Unavailable
-from core.stores import known
-from executor.jobs.backfill_run import BackfillRun
-from executor.jobs.job_environment import JobEnvironment, slots_of
-from executor.jobs.job_status import JobStatus
-from executor.jobs.plan_execution import PlanExecution
-from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.local_runner import LocalRunner
-from executor.scheduling.reservation_waits import ReservationWaits
+from leman_core.model.errors import PermissionDenied, Unavailable
+from leman_core.model.job import ColumnCommit, FragmentOutcome, Job, JobState
+from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
+from leman_core.model.ranges import RowRange
+from leman_core.model.store import StoreOptions
+from leman_core.model.table import TableField
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
+from leman_core.settings import Settings
+from leman_core.storage.object_stores import known
+from leman_executor.jobs.backfill_run import BackfillRun
+from leman_executor.jobs.job_environment import JobEnvironment, slots_of
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.plan_execution import PlanExecution
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.local_runner import LocalRunner
+from leman_executor.scheduling.reservation_waits import ReservationWaits
 from tests.unit.executor.manager_helpers import Checkpoints, Reservations
 
 

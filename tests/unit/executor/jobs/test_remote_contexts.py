@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from core.config import Settings, Udf
-from core.domain.udf import RemoteFunction, UdfDefinition, UdfKind
-from core.domain.work import ServerAccess, UnitFailure
-from core.errors import FailedPrecondition, NotFound, Unavailable
-from executor.jobs import job_errors, work_context
+from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
+from leman_core.model.work import ServerAccess, UnitFailure
+from leman_core.settings import Settings, Udf
+from leman_executor.jobs import job_errors, work_context
 
 ADDRESS = "grpc+tls://a.features.internal:7443"
 

@@ -10,14 +10,14 @@ import lance
 import pyarrow as pa
 import pytest
 
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, StaleInput
-from core.domain.work import UnitFailure
-from core.errors import Aborted
-from core.lance_io.tables import INCARNATION_KEY
-from executor.jobs.backfill_run import BackfillRun
-from executor.jobs.input_columns import InputColumns
-from executor.jobs.job_status import JobStatus
+from leman_core.model.errors import Aborted
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec, StaleInput
+from leman_core.model.work import UnitFailure
+from leman_core.storage.tables import INCARNATION_KEY
+from leman_executor.jobs.backfill_run import BackfillRun
+from leman_executor.jobs.input_columns import InputColumns
+from leman_executor.jobs.job_status import JobStatus
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
 
 

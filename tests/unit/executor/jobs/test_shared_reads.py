@@ -10,18 +10,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec, FragmentTask, Plan, PlanHeader, Reason, StagedFile
-from core.domain.ranges import RowRange
-from core.domain.udf import ErrorPolicy, UdfDefinition, UdfKind
-from core.domain.work import FragmentResult, UnitFailure, UnitOutcome, WorkUnit
-from core.errors import Unavailable
-from executor.jobs import shared_reads
-from executor.jobs.columns_run import _divides_fragments
-from executor.jobs.job_metrics import JobMetrics
-from executor.jobs.shared_reads import SharedColumn, SharedReads
-from executor.jobs.work_context import work_context
+from leman_core.model.errors import Unavailable
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec, FragmentTask, Plan, PlanHeader, Reason, StagedFile
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
+from leman_core.model.work import FragmentResult, UnitFailure, UnitOutcome, WorkUnit
+from leman_core.settings import Settings
+from leman_executor.jobs import shared_reads
+from leman_executor.jobs.columns_run import _divides_fragments
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.jobs.shared_reads import SharedColumn, SharedReads
+from leman_executor.jobs.work_context import work_context
 from tests.unit.executor.manager_helpers import HEADER
 
 STAGED = StagedFile(file="f.lance", size_bytes=1, digest="d", physical_rows=10, rows_computed=10, rows_failed=0)

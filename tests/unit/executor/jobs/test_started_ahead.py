@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from core.domain.job import JobState
-from core.errors import PermissionDenied
-from executor.jobs import plan_execution
-from executor.jobs.backfill_run import BackfillRun
+from leman_core.model.errors import PermissionDenied
+from leman_core.model.job import JobState
+from leman_executor.jobs import plan_execution
+from leman_executor.jobs.backfill_run import BackfillRun
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, CountingSpark, services_of
 
 

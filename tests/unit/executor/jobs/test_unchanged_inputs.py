@@ -12,14 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core import keys, row_states
-from core.checkpoints.memory import InMemoryCheckpointStore
-from core.checkpoints.rows import from_checkpoint
-from core.domain.plan import ComparedFile, EarlierRows, TracedFile
-from core.domain.udf import FunctionVersion
-from core.row_states import RowState
-from executor.jobs.ports import Comparison
-from executor.jobs.unchanged_inputs import compare_inputs
+from leman_core.model import keys, row_states
+from leman_core.model.plan import ComparedFile, EarlierRows, TracedFile
+from leman_core.model.row_states import RowState
+from leman_core.model.udf import FunctionVersion
+from leman_core.storage.checkpoints.memory import InMemoryCheckpointStore
+from leman_core.storage.checkpoints.rows import from_checkpoint
+from leman_executor.jobs.ports import Comparison
+from leman_executor.jobs.unchanged_inputs import compare_inputs
 
 UNTOUCHED, COMPUTED, FAILED = RowState.UNTOUCHED, RowState.COMPUTED, RowState.FAILED
 OLDER, OLDER_FAILED = row_states.of_version(COMPUTED, 1), row_states.of_version(FAILED, 1)

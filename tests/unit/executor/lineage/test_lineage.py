@@ -15,13 +15,13 @@ import pytest
 import structlog.testing
 from pydantic import ValidationError
 
-from core.config import Lineage as Settings
-from core.domain.job import Job, JobError, JobState, Progress
-from core.domain.plan import BackfillSpec
-from executor.job_manager.job_lineage import JobLineage
-from executor.lineage import sender
-from executor.lineage.events import Lineage, begun, dataset_of, ended
-from executor.lineage.sender import LineageSender
+from leman_core.model.job import Job, JobError, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_core.settings import Lineage as Settings
+from leman_executor.job_manager.job_lineage import JobLineage
+from leman_executor.lineage import sender
+from leman_executor.lineage.events import Lineage, begun, dataset_of, ended
+from leman_executor.lineage.sender import LineageSender
 from tests.unit.executor.manager_helpers import Executor
 
 DEADLINE = 20.0

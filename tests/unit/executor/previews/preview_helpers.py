@@ -13,17 +13,17 @@ import cloudpickle
 import lance
 import pyarrow as pa
 
-from core.config import Settings, Spark
-from core.domain.plan import OutputField, PlanHeader
-from core.domain.table import TableField
-from core.domain.udf import UdfDefinition, UdfKind
-from core.udf.python_versions import PYTHON
-from executor.convert_previews import preview_from_proto, preview_to_proto
-from executor.previews.function_pool import FunctionPool
-from executor.previews.previews import Previews
-from executor.scheduling.resources import Cluster
-from executor.spark.driver_launch import worker_variables
 from leman.v1 import jobs_pb2
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model.plan import OutputField, PlanHeader
+from leman_core.model.table import TableField
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.settings import Settings, Spark
+from leman_executor.convert_previews import preview_from_proto, preview_to_proto
+from leman_executor.previews.function_pool import FunctionPool
+from leman_executor.previews.previews import Previews
+from leman_executor.scheduling.resources import Cluster
+from leman_executor.spark.driver_launch import worker_variables
 
 
 class Planner:

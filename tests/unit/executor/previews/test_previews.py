@@ -17,10 +17,10 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 import leman
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
-from core.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from leman.functions import FunctionServer
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
 from tests.unit.executor.previews.preview_helpers import Trial
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
@@ -306,8 +306,8 @@ def test_a_caller_who_hangs_up_ends_the_process_and_its_children(trial, loop, tm
 
 
 def test_modules_beside_the_executor_do_not_get_in_its_way(trial, loop, tmp_path, monkeypatch):
-    (tmp_path / "executor").mkdir()
-    (tmp_path / "executor" / "__init__.py").write_text("raise ImportError('another executor')")
+    (tmp_path / "leman_executor").mkdir()
+    (tmp_path / "leman_executor" / "__init__.py").write_text("raise ImportError('another executor')")
     monkeypatch.chdir(tmp_path)
     loop.run(trial.pool.stop())
     assert outputs(loop.run(trial.preview(lambda n: n, rows=1))) == [0]

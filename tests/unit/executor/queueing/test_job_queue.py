@@ -11,19 +11,19 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.config import Executor as ExecutorSettings
-from core.config import Settings
-from core.domain.database import DatabaseLimits, RegisteredDatabase, Registrations
-from core.domain.job import Job, JobState, Progress
-from core.domain.plan import BackfillSpec
-from core.errors import FailedPrecondition, ResourceExhausted, Unavailable
-from core.rpc.status import from_status, to_status
-from executor.history.job_history import JobHistory
-from executor.job_manager.registered_limits import RegisteredLimits, follow
-from executor.jobs.job_attributes import JobAttributes
-from executor.queueing import job_queue
-from executor.queueing.fair_order import QueuedJob, TurnLimits
-from executor.queueing.job_queue import JobQueue
+from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Registrations
+from leman_core.model.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from leman_core.model.job import Job, JobState, Progress
+from leman_core.model.plan import BackfillSpec
+from leman_core.server.status import from_status, to_status
+from leman_core.settings import Executor as ExecutorSettings
+from leman_core.settings import Settings
+from leman_executor.history.job_history import JobHistory
+from leman_executor.job_manager.registered_limits import RegisteredLimits, follow
+from leman_executor.jobs.job_attributes import JobAttributes
+from leman_executor.queueing import job_queue
+from leman_executor.queueing.fair_order import QueuedJob, TurnLimits
+from leman_executor.queueing.job_queue import JobQueue
 from tests.unit.executor.manager_helpers import UDF, Executor, with_executor
 
 MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.domain.job import Progress
-from core.domain.work import FragmentResult, UnitOutcome
-from executor.jobs.job_metrics import JobMetrics
-from executor.refresh.refresh_metrics import RefreshMetrics
+from leman_core.model.job import Progress
+from leman_core.model.work import FragmentResult, UnitOutcome
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.refresh.refresh_metrics import RefreshMetrics
 
 
 def part(metrics: RefreshMetrics, rows: int, left: int, column: str = "", scratch: str = "scratch table") -> JobMetrics:

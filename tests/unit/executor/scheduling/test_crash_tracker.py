@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from core.domain.plan import CheckpointRef, FragmentTask, Reason
-from core.domain.ranges import RowRange
-from core.domain.work import FragmentResult, FragmentWork, InFlightRows, WorkUnit
-from executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
+from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
+from leman_core.model.ranges import RowRange
+from leman_core.model.work import FragmentResult, FragmentWork, InFlightRows, WorkUnit
+from leman_executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
 
 
 def unit(*parts: tuple[int, int, int], name: str = "u", slice_rows: int = 0) -> WorkUnit:

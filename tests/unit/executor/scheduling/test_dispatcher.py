@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from core.domain.store import StoreOptions
-from core.domain.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from core.domain.work import FragmentWork, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from core.stores import known
-from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
-from executor.worker.links import connected
-from executor.worker.messages import Alive, Done, Hello, WorkerTask
-from executor.worker.worker_loop import ExecutorConnection, run_worker
+from leman_core.model.store import StoreOptions
+from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from leman_core.model.work import FragmentWork, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from leman_core.storage.object_stores import known
+from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from leman_executor.worker.links import connected
+from leman_executor.worker.messages import Alive, Done, Hello, WorkerTask
+from leman_executor.worker.worker_loop import ExecutorConnection, run_worker
 from tests.unit.executor.manager_helpers import TASK
 
 _UDF = UdfRef(

@@ -9,11 +9,11 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.domain.work import ProgressReport, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from executor.scheduling import local_runner
-from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.local_runner import LocalRunner
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_core.model.work import ProgressReport, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from leman_executor.scheduling import local_runner
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.local_runner import LocalRunner
 from tests.unit.executor.executor_helpers import Lab
 
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.plan import CheckpointRef, FragmentTask, Reason
-from core.domain.ranges import RowRange, chunks, merge, subtract, total
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from core.domain.work import FragmentResult, FragmentWork, InFlightRows, UnitOutcome, WorkUnit
-from executor.scheduling.crash_tracker import Crash, CrashTracker
-from executor.scheduling.poison_rows import decide
-from executor.scheduling.work_queue import WorkQueue
+from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
+from leman_core.model.ranges import RowRange, chunks, merge, subtract, total
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
+from leman_core.model.work import FragmentResult, FragmentWork, InFlightRows, UnitOutcome, WorkUnit
+from leman_executor.scheduling.crash_tracker import Crash, CrashTracker
+from leman_executor.scheduling.poison_rows import decide
+from leman_executor.scheduling.work_queue import WorkQueue
 from tests.unit.executor.scheduling.test_work_queue import plans, task
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())

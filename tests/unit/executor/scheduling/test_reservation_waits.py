@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from core.domain.ranges import RowRange
-from core.domain.work import FragmentResult
-from executor.scheduling.reservation_waits import ReservationWaits
+from leman_core.model.ranges import RowRange
+from leman_core.model.work import FragmentResult
+from leman_executor.scheduling.reservation_waits import ReservationWaits
 
 ROWS = RowRange(0, 60)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from core.domain.work import ProgressReport, ServerAnswers
-from core.errors import Unavailable
-from executor.scheduling.server_breaks import MOST_BROKEN, MOST_LOST, ServerBreaks
+from leman_core.model.errors import Unavailable
+from leman_core.model.work import ProgressReport, ServerAnswers
+from leman_executor.scheduling.server_breaks import MOST_BROKEN, MOST_LOST, ServerBreaks
 
 
 def report(unit: str, lost: int, answered: int = 0) -> ProgressReport:

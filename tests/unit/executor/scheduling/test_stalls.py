@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from core.domain.job import Stall
-from core.domain.plan import FragmentTask, Reason
-from core.domain.ranges import RowRange
-from core.domain.work import FragmentWork, InFlightRows, WorkUnit
-from executor.scheduling.crash_tracker import CrashTracker
-from executor.scheduling.stalls import WorkerWatch
+from leman_core.model.job import Stall
+from leman_core.model.plan import FragmentTask, Reason
+from leman_core.model.ranges import RowRange
+from leman_core.model.work import FragmentWork, InFlightRows, WorkUnit
+from leman_executor.scheduling.crash_tracker import CrashTracker
+from leman_executor.scheduling.stalls import WorkerWatch
 
 CHECKS, SECONDS = 6, 5.0
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.plan import CheckpointRef, FragmentTask, Reason
-from core.domain.ranges import RowRange, merge, subtract, total
-from core.domain.work import FragmentResult, Timings, UnitFailure, UnitOutcome, WorkUnit
-from executor.scheduling.reassigned import given_back
-from executor.scheduling.unit_sizes import UnitSizes
-from executor.scheduling.work_queue import WorkQueue
+from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
+from leman_core.model.ranges import RowRange, merge, subtract, total
+from leman_core.model.work import FragmentResult, Timings, UnitFailure, UnitOutcome, WorkUnit
+from leman_executor.scheduling.reassigned import given_back
+from leman_executor.scheduling.unit_sizes import UnitSizes
+from leman_executor.scheduling.work_queue import WorkQueue
 
 
 def task(fragment_id: int, rows: int, missing: list[RowRange]) -> FragmentTask:

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.plan import CheckpointRef, FragmentTask, Reason
-from core.domain.ranges import RowRange, subtract, total
-from core.domain.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
-from core.task_columns import PlannedTasks, UntouchedFragments
-from executor.scheduling import open_fragments
-from executor.scheduling.open_fragments import OpenFragment
-from executor.scheduling.work_queue import WorkQueue
+from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
+from leman_core.model.ranges import RowRange, subtract, total
+from leman_core.model.task_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
+from leman_executor.scheduling import open_fragments
+from leman_executor.scheduling.open_fragments import OpenFragment
+from leman_executor.scheduling.work_queue import WorkQueue
 from tests.unit.executor.scheduling.test_work_queue import plans, task
 
 
@@ -139,7 +139,7 @@ def test_units_go_out_as_by_the_plain_rules(tasks, workers, cost, task_size, div
     rng = random.Random(seed)
     made = {"seconds_per_row": cost, "task_size": task_size, "diversity": diversity}
     work_queue = WorkQueue(tasks, workers, **made)
-    with mock.patch("executor.scheduling.work_queue.OpenFragments", PlainFragments):
+    with mock.patch("leman_executor.scheduling.work_queue.OpenFragments", PlainFragments):
         plain = WorkQueue(tasks, workers, **made)
     out = work_queue.first_units()
     assert out == plain.first_units()

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.errors import LemanError, ResourceExhausted
-from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
-from executor.spark.capacity_watch import CapacityWatch
-from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of, masters
+from leman_core.model.errors import LemanError, ResourceExhausted
+from leman_executor.scheduling.dispatcher import ExecutorEndpoint
+from leman_executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
+from leman_executor.spark.capacity_watch import CapacityWatch
+from leman_executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of, masters
 from tests.unit.executor.spark.test_worker_problems import CLUSTER, Workers, until
 
 FULL, FREE, TAKEN = (

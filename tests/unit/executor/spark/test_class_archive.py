@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from core import class_archives
-from core.config import __main__ as config
-from executor.spark import class_archive
-from executor.spark.class_archive import ClassArchive
+from leman_core.process import class_archives
+from leman_core.settings import __main__ as config
+from leman_executor.spark import class_archive
+from leman_executor.spark.class_archive import ClassArchive
 
 OPTIONS = ("-XX:+UseSerialGC",)
 

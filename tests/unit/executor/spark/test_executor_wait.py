@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from core.config import Spark
-from core.errors import FailedPrecondition, LemanError
-from executor.scheduling.resources import SlotProfile
-from executor.spark import spark_conf
-from executor.spark.executor_wait import ExecutorWait, RoomWait
-from executor.spark.readiness import ClusterReadiness
-from executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of
+from leman_core.model.errors import FailedPrecondition, LemanError
+from leman_core.settings import Spark
+from leman_executor.scheduling.resources import SlotProfile
+from leman_executor.spark import spark_conf
+from leman_executor.spark.executor_wait import ExecutorWait, RoomWait
+from leman_executor.spark.readiness import ClusterReadiness
+from leman_executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of
 
 MASTER = "spark://one:7077"
 GIB = 1 << 30

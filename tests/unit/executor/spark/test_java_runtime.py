@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from core.errors import Unavailable
-from executor.spark import java_runtime
+from leman_core.model.errors import Unavailable
+from leman_executor.spark import java_runtime
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 
 _PROGRAM = """
 import sys
-from core.absent_modules import without
+from leman_core.process.absent_modules import without
 with without("pandas"):
     import lance, pyarrow, pyarrow.dataset
-from executor.spark import late_pandas
+from leman_executor.spark import late_pandas
 late_pandas.expect()
 {before}
 import pandas

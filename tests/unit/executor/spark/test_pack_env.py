@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.spark import pack_env
+from leman_executor.spark import pack_env
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -25,7 +25,8 @@ def environment(tmp_path_factory):
     (folder / "src" / "mine").mkdir(parents=True)
     (folder / "src" / "mine" / "__init__.py").write_text("WHERE = __file__\n")
     (site / "mine.pth").write_text(f"{folder / 'src'}\n")
-    (site / "leman.pth").write_text(f"{ROOT}\n{ROOT / 'clients' / 'python'}\n")
+    roots = ("core", "planner", "executor", "commit_coordinator", "local", "clients/python")
+    (site / "leman.pth").write_text("".join(f"{ROOT / root}\n" for root in roots))
     (site / "pyspark" / "jars").mkdir(parents=True)
     (site / "pyspark" / "jars" / "big.jar").write_text("not for workers")
     (site / "pyspark" / "__init__.py").write_text("")
@@ -33,7 +34,7 @@ def environment(tmp_path_factory):
 
 
 def packed(environment: Path, out: Path) -> subprocess.CompletedProcess[str]:
-    command = [environment / "bin" / "python", "-P", "-m", "executor.spark.pack_env", str(out)]
+    command = [environment / "bin" / "python", "-P", "-m", "leman_executor.spark.pack_env", str(out)]
     return subprocess.run(command, capture_output=True, text=True, cwd=out.parent, check=False)
 
 
@@ -48,7 +49,7 @@ def test_it_runs_elsewhere_with_what_was_installed_as_editable(environment, tmp_
         names = archive.getnames()
         archive.extractall(home, filter="fully_trusted")
     assert not [name for name in names if name.endswith(".jar") or "site-packages/tests" in name]
-    look = "import sys, ssl, mine, core.errors, executor.spark.pack_env, importlib.util\n"
+    look = "import sys, ssl, mine, leman_core.model.errors, leman_executor.spark.pack_env, importlib.util\n"
     look += "print(sys.prefix, mine.WHERE, importlib.util.find_spec('leman').origin, *sys.path)"
     command = [home / "bin" / "python", "-I", "-c", look]
     said = subprocess.check_output(command, env={"PATH": "/usr/bin:/bin"}, text=True, cwd="/")

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from core.domain.udf import UdfKind
-from core.domain.work import UdfRef
-from executor.spark import practice
-from executor.worker.processes import function_process
+from leman_core.model.udf import UdfKind
+from leman_core.model.work import UdfRef
+from leman_executor.spark import practice
+from leman_executor.worker.processes import function_process
 
 
 @pytest.fixture(params=["practise_rows", "practise_batches"])

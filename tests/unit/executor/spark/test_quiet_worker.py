@@ -16,7 +16,7 @@ from types import ModuleType
 
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
 from pyspark import daemon
-from executor.spark.quiet_worker import quiet_when_spark_is_gone
+from leman_executor.spark.quiet_worker import quiet_when_spark_is_gone
 
 def main(infile, outfile):
     outfile.write(b"the end of a task")

@@ -18,17 +18,17 @@ import psutil
 import pytest
 from pyspark import SparkContext
 
-from core.config import Spark
-from core.domain.udf import ErrorPolicy, UdfKind
-from core.domain.work import UdfRef
-from core.errors import Unavailable
-from executor.scheduling.cancelled import Cancelled
-from executor.scheduling.dispatcher import ExecutorEndpoint
-from executor.scheduling.resources import SlotProfile
-from executor.spark import driver_jvm, driver_launch, function_processes, readiness, spark_runner, spark_task
-from executor.spark.spark_runner import SparkRunner
-from executor.spark.standing_tasks import StandingTasks, asked
-from executor.worker.messages import WorkerTask
+from leman_core.model.errors import Unavailable
+from leman_core.model.udf import ErrorPolicy, UdfKind
+from leman_core.model.work import UdfRef
+from leman_core.settings import Spark
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import ExecutorEndpoint
+from leman_executor.scheduling.resources import SlotProfile
+from leman_executor.spark import driver_jvm, driver_launch, function_processes, readiness, spark_runner, spark_task
+from leman_executor.spark.spark_runner import SparkRunner
+from leman_executor.spark.standing_tasks import StandingTasks, asked
+from leman_executor.worker.messages import WorkerTask
 
 ADDRESS = ExecutorEndpoint("127.0.0.1", 1, "job-1", "s3cret")
 FUNCTION = UdfRef(

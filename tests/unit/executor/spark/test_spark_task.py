@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-import executor
-from executor.spark import function_processes
-from executor.spark.spark_task import task_function
+import leman_executor
+from leman_executor.spark import function_processes
+from leman_executor.spark.spark_task import task_function
 
 
 def test_nothing_of_sparks_sql_is_used():
     """The JVM would load twice as many classes (decision 42)."""
-    files = [*Path(executor.__file__).parent.rglob("*.py")]
+    files = [*Path(leman_executor.__file__).parent.rglob("*.py")]
     assert files
     texts = {file.name: file.read_text() for file in files}
     assert [name for name, text in texts.items() if "SparkSession" in text or "mapInArrow" in text] == []
@@ -25,12 +25,12 @@ def test_nothing_of_sparks_sql_is_used():
 def test_the_bridge_to_the_jvm_imports_no_pandas():
     """Asked in a process of its own, as this one may have it."""
     program = (
-        "import sys, executor.spark.context as c; c.SparkContext._ensure_initialized = lambda **_: None;"
+        "import sys, leman_executor.spark.context as c; c.SparkContext._ensure_initialized = lambda **_: None;"
         " c.SparkContext.getOrCreate = lambda _: None; c.SparkConf = lambda: type('Conf', (), {'setAll': list})();"
         " c.open_context({}); from pyspark.sql.types import NumpyScalarConverter as N; N().can_convert(1);"
         " print('pyspark.testing.utils' in sys.modules, 'pandas' in sys.modules)"
     )
-    with_path = {**os.environ, "PYTHONPATH": str(Path(executor.__file__).parents[1])}
+    with_path = {**os.environ, "PYTHONPATH": str(Path(leman_executor.__file__).parents[1])}
     told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=with_path)
     assert told.stdout.split() == ["True", "False"]
 

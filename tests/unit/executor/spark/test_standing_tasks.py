@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from executor.spark.standing_tasks import StandingTasks, asked
+from leman_executor.spark.standing_tasks import StandingTasks, asked
 
 SECONDS = 10.0
 

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from core import temp_folders
-from core.config import Settings
-from core.errors import InvalidArgument, Unavailable
-from core.rpc.http.listener import HttpListener
-from core.temp_folders import socket_folder
-from executor.spark.standing_tasks import StandingTasks
-from executor.spark.temp_folder import TempFolder
+from leman_core.http.listener import HttpListener
+from leman_core.model.errors import InvalidArgument, Unavailable
+from leman_core.process import temp_folders
+from leman_core.process.temp_folders import socket_folder
+from leman_core.settings import Settings
+from leman_executor.spark.standing_tasks import StandingTasks
+from leman_executor.spark.temp_folder import TempFolder
 
 
 def folders(base):
@@ -134,7 +134,7 @@ def test_sockets_stay_in_the_folder_where_there_is_room(tmp_path, monkeypatch):
     assert socket_folder(90, str(tmp_path / ("d" * 60))) == "/var"
 
 
-MAKES = "import os, sys; from executor.spark.temp_folder import TempFolder; TempFolder.make(sys.argv[1]); {end}"
+MAKES = "import os, sys; from leman_executor.spark.temp_folder import TempFolder; TempFolder.make(sys.argv[1]); {end}"
 
 
 @pytest.mark.parametrize(("end", "left"), [("sys.exit(1)", 0), ("os.kill(os.getpid(), 9)", 1)])

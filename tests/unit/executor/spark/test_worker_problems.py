@@ -12,16 +12,16 @@ import pyarrow as pa
 import pytest
 import structlog.testing
 
-from core.config import Spark, Udf
-from core.domain.udf import UdfDefinition, UdfKind
-from core.errors import FailedPrecondition, Unavailable
-from executor.jobs import job_environment as job_services
-from executor.jobs.job_environment import JobEnvironment
-from executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
-from executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
-from executor.spark.address import CallbackAddress, callback_address, has_cluster, warn_of_open_spark
-from executor.spark.context import cause
-from executor.spark.spark_runner import SparkRunner
+from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.settings import Spark, Udf
+from leman_executor.jobs import job_environment as job_services
+from leman_executor.jobs.job_environment import JobEnvironment
+from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from leman_executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
+from leman_executor.spark.address import CallbackAddress, callback_address, has_cluster, warn_of_open_spark
+from leman_executor.spark.context import cause
+from leman_executor.spark.spark_runner import SparkRunner
 
 CLUSTER = "spark://127.0.0.1:7077"
 MISSING = (
@@ -30,7 +30,7 @@ MISSING = (
 )
 NO_MODULE = (
     "org.apache.spark.SparkException: \nError from python worker:\n  /usr/bin/python3: Error while finding module "
-    "specification for 'executor.spark.daemon' (ModuleNotFoundError: No module named 'executor')"
+    "specification for 'leman_executor.spark.daemon' (ModuleNotFoundError: No module named 'executor')"
 )
 OTHER = "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than that in driver: 3.11, PySpark"
 

@@ -14,16 +14,16 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.domain.work import InFlightRows, ProgressReport, RemoteRef, ServerAccess, UdfRef
-from core.errors import Unavailable
-from executor.scheduling.server_breaks import ServerBreaks
-from executor.worker.answer_watch import AnswerWatch, AwaitedAnswer
-from executor.worker.evaluator import Evaluator
-from executor.worker.remote_errors import BatchNotes
-from executor.worker.remote_function import RemoteFunction
-from executor.worker.suspect_turns import SuspectTurns
-from executor.worker.watchdog import Watchdog
+from leman_core.model.errors import Unavailable
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_core.model.work import InFlightRows, ProgressReport, RemoteRef, ServerAccess, UdfRef
+from leman_executor.scheduling.server_breaks import ServerBreaks
+from leman_executor.worker.answer_watch import AnswerWatch, AwaitedAnswer
+from leman_executor.worker.evaluator import Evaluator
+from leman_executor.worker.remote_errors import BatchNotes
+from leman_executor.worker.remote_function import RemoteFunction
+from leman_executor.worker.suspect_turns import SuspectTurns
+from leman_executor.worker.watchdog import Watchdog
 
 DEADLY = 666
 

@@ -4,13 +4,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints import InMemoryCheckpointStore
-from core.checkpoints.rows import Piece, to_checkpoint
-from core.domain.plan import CheckpointRef
-from core.domain.ranges import RowRange
-from executor.worker import computed_rows, fragment_writer
-from executor.worker.computed_rows import KnownRows
-from executor.worker.fragment_writer import Unwritten
+from leman_core.model.plan import CheckpointRef
+from leman_core.model.ranges import RowRange
+from leman_core.storage.checkpoints import InMemoryCheckpointStore
+from leman_core.storage.checkpoints.rows import Piece, to_checkpoint
+from leman_executor.worker import computed_rows, fragment_writer
+from leman_executor.worker.computed_rows import KnownRows
+from leman_executor.worker.fragment_writer import Unwritten
 
 ROW_BYTES = 1000
 

@@ -7,11 +7,11 @@ import faulthandler
 import pyarrow as pa
 import pytest
 
-from core.domain.plan import CheckpointRef
-from core.domain.ranges import RowRange
-from core.domain.work import Timings
-from executor.worker.meter import Meter
-from executor.worker.watchdog import Call, Watchdog
+from leman_core.model.plan import CheckpointRef
+from leman_core.model.ranges import RowRange
+from leman_core.model.work import Timings
+from leman_executor.worker.meter import Meter
+from leman_executor.worker.watchdog import Call, Watchdog
 from tests.unit.executor.executor_helpers import Lab
 
 

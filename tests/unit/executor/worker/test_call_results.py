@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from executor.worker.call_results import own
-from executor.worker.evaluator import Evaluated, Evaluator, JobFailing
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_executor.worker.call_results import own
+from leman_executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 from tests.integration.types.type_cases import CASES
 
 SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))

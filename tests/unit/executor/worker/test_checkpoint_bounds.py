@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from core.checkpoints.rows import Piece
-from core.domain.ranges import RowRange
-from core.domain.udf import UdfKind
-from core.lance_io.column_file_writer import ColumnFileWriter
-from core.lance_io.scan import CHUNK_ROWS
-from executor.worker.fragment_writer import FragmentWriter
+from leman_core.model.ranges import RowRange
+from leman_core.model.udf import UdfKind
+from leman_core.storage.checkpoints.rows import Piece
+from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.scan import CHUNK_ROWS
+from leman_executor.worker.fragment_writer import FragmentWriter
 from tests.unit.executor.executor_helpers import Lab
 
 MEGABYTE = 1 << 20

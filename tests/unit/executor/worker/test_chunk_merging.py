@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.domain.ranges import RowRange
-from core.lance_io.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
-from executor.worker.chunk_merging import gathered
+from leman_core.model.ranges import RowRange
+from leman_core.storage.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
+from leman_executor.worker.chunk_merging import gathered
 
 
 def chunk(start: int, rows: int, kept: int | None = None, values: pa.Array | None = None) -> Chunk:

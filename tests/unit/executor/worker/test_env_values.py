@@ -8,18 +8,18 @@ from urllib.parse import quote, quote_plus
 
 import pytest
 
-from core.config import Settings
-from core.domain.job import Job, JobState
-from core.domain.plan import BackfillSpec
-from core.domain.udf import UdfKind
-from core.domain.work import WorkUnit
-from executor.jobs.work_context import work_context
-from executor.worker import user_errors
-from executor.worker.processes import function_process
-from executor.worker.processes.masked_values import MASK, MaskedValues
-from executor.worker.processes.messages import Request
-from executor.worker.processes.printed_lines import PrintedLines
-from executor.worker.unit_runner import UnitRunner
+from leman_core.model.job import Job, JobState
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.udf import UdfKind
+from leman_core.model.work import WorkUnit
+from leman_core.settings import Settings
+from leman_executor.jobs.work_context import work_context
+from leman_executor.worker import user_errors
+from leman_executor.worker.processes import function_process
+from leman_executor.worker.processes.masked_values import MASK, MaskedValues
+from leman_executor.worker.processes.messages import Request
+from leman_executor.worker.processes.printed_lines import PrintedLines
+from leman_executor.worker.unit_runner import UnitRunner
 from tests.unit.executor.manager_helpers import HEADER, UDF
 
 SALT = b"one salt"
@@ -50,8 +50,8 @@ def test_what_runs_in_the_services_is_given_nothing():
 @pytest.fixture
 def masked(monkeypatch):
     made = MaskedValues()
-    monkeypatch.setattr("executor.worker.user_errors.masked", made)
-    monkeypatch.setattr("executor.worker.processes.printed_lines.masked", made)
+    monkeypatch.setattr("leman_executor.worker.user_errors.masked", made)
+    monkeypatch.setattr("leman_executor.worker.processes.printed_lines.masked", made)
     made.take([VALUE, VALUE[:9], "ab"])
     return made
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from executor.worker import forked_children
-from executor.worker.evaluator import Evaluator, JobFailing
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_executor.worker import forked_children
+from leman_executor.worker.evaluator import Evaluator, JobFailing
 
 SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
 

@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from core import keys, row_states
-from core.domain.plan import CheckpointRef
-from core.domain.ranges import RowRange
-from core.domain.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.lance_io import column_file_checks, column_files
-from core.row_states import RowState
-from executor.coordination.reservations import InProcessReservations
-from executor.worker import unit_runner
+from leman_core.model import keys, row_states
+from leman_core.model.plan import CheckpointRef
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import RowState
+from leman_core.model.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_core.storage import column_file_checks, column_files
+from leman_executor.coordination.reservations import InProcessReservations
+from leman_executor.worker import unit_runner
 from tests.unit.executor.executor_helpers import Lab
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints.rows import Piece
-from core.domain.ranges import RowRange
-from executor.worker.fragment_writer import FragmentWriter
+from leman_core.model.ranges import RowRange
+from leman_core.storage.checkpoints.rows import Piece
+from leman_executor.worker.fragment_writer import FragmentWriter
 
 ROWS = 4
 

@@ -8,11 +8,11 @@ import json
 import cloudpickle
 import pytest
 
-from core.domain.udf import ErrorPolicy, UdfKind
-from core.domain.work import UdfRef
-from core.errors import FailedPrecondition
-from core.udf.python_versions import PYTHON
-from executor.worker.function_loading import load
+from leman_core.functions.python_versions import PYTHON
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.udf import ErrorPolicy, UdfKind
+from leman_core.model.work import UdfRef
+from leman_executor.worker.function_loading import load
 
 
 def ref_of(**given):

@@ -16,10 +16,10 @@ import msgspec
 import psutil
 import pytest
 
-from executor.worker.messages import Hello, WorkerTask
-from executor.worker.processes import caller as callers
-from executor.worker.processes.caller import FunctionProcessEnded
-from executor.worker.processes.messages import receive
+from leman_executor.worker.messages import Hello, WorkerTask
+from leman_executor.worker.processes import caller as callers
+from leman_executor.worker.processes.caller import FunctionProcessEnded
+from leman_executor.worker.processes.messages import receive
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 SECONDS = 10.0
@@ -54,7 +54,7 @@ class Requests:
 
 _STARTER = """
 import os, sys
-from executor.worker.processes import caller
+from leman_executor.worker.processes import caller
 from tests.unit.executor.worker import test_function_processes as here
 caller.run_task = here.do
 started = caller.start(lambda state: None, ())
@@ -116,7 +116,7 @@ def test_a_version_keeps_its_process_and_finds_its_surroundings_anew(worker_task
 
 
 def test_variables_of_a_job_are_there_anew_each_time_and_in_no_other_process(worker_tasks):
-    give = "from executor.worker.processes.process_environment import kept; kept.give({'KEY': 'one'}); "
+    give = "from leman_executor.worker.processes.process_environment import kept; kept.give({'KEY': 'one'}); "
     look = "said = (os.getpid(), os.environ.get('KEY'))"
     pid, value = worker_tasks.run("keyed@1 one", give + look)
     assert value == "one"
@@ -164,7 +164,7 @@ def test_children_end_when_the_caller_is_killed(starter, tmp_path):
     worker_task = msgspec.json.encode(
         WorkerTask(str(tmp_path / "x"), 0, Hello("job", hide), function="parent@2")
     ).decode()
-    code = "import sys, socket; from executor.worker.processes.caller import Caller\n"
+    code = "import sys, socket; from leman_executor.worker.processes.caller import Caller\n"
     code += "Caller(socket.socket(fileno=int(sys.argv[1])), 0).run(sys.argv[2])"
     fd = starter[1]._requests.fileno()
     worker = subprocess.Popen([sys.executable, "-c", code, str(fd), worker_task], pass_fds=[fd])
@@ -222,7 +222,7 @@ def test_closing_what_is_not_the_functions_own_is_an_error_of_the_function(worke
 
 def test_descriptors_that_were_broken_in_another_way_are_noticed(worker_tasks):
     statements = (
-        "from executor.worker.processes import file_descriptors as descriptors\n"
+        "from leman_executor.worker.processes import file_descriptors as descriptors\n"
         "descriptors.check(); import ctypes; ctypes.CDLL(None).close(1)\n"
         "try: descriptors.check()\n"
         "except Exception as e: said = e.reason"

@@ -11,11 +11,11 @@ import time
 import msgspec
 import pytest
 
-from executor.worker.messages import Hello, WorkerTask
-from executor.worker.processes import pool as pools
-from executor.worker.processes.caller import Caller, FunctionProcessEnded
-from executor.worker.processes.messages import IDLE, receive
-from executor.worker.processes.pool import Pool, _Process
+from leman_executor.worker.messages import Hello, WorkerTask
+from leman_executor.worker.processes import pool as pools
+from leman_executor.worker.processes.caller import Caller, FunctionProcessEnded
+from leman_executor.worker.processes.messages import IDLE, receive
+from leman_executor.worker.processes.pool import Pool, _Process
 
 
 def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_now():

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from executor.worker.processes import printed_lines
-from executor.worker.processes.printed_lines import PrintedLines
+from leman_executor.worker.processes import printed_lines
+from leman_executor.worker.processes.printed_lines import PrintedLines
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from core.errors import FailedPrecondition
-from core.remote import servers
-from executor.worker import user_errors
-from executor.worker.evaluator import Evaluator, JobFailing
-from executor.worker.remote_errors import BatchTooLarge, FunctionLost, NoServer, ServerError
+from leman_core.functions.remote import servers
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_executor.worker import user_errors
+from leman_executor.worker.evaluator import Evaluator, JobFailing
+from leman_executor.worker.remote_errors import BatchTooLarge, FunctionLost, NoServer, ServerError
 from tests.unit.executor.worker.remote_servers import (
     SKIP,
     Compressing,

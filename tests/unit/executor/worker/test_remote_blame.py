@@ -8,17 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule
-from core.errors import Unavailable
-from executor.coordination.reservations import InProcessReservations
-from executor.scheduling.server_breaks import MOST_LOST
-from executor.worker import user_errors
-from executor.worker.evaluator import JobFailing
-from executor.worker.meter import Meter
-from executor.worker.remote_errors import FunctionLost
-from executor.worker.remote_function import RemoteFunction
-from executor.worker.suspect_turns import AllHosts, SuspectTurns
-from executor.worker.unit_runner import never
+from leman_core.model.errors import Unavailable
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule
+from leman_executor.coordination.reservations import InProcessReservations
+from leman_executor.scheduling.server_breaks import MOST_LOST
+from leman_executor.worker import user_errors
+from leman_executor.worker.evaluator import JobFailing
+from leman_executor.worker.meter import Meter
+from leman_executor.worker.remote_errors import FunctionLost
+from leman_executor.worker.remote_function import RemoteFunction
+from leman_executor.worker.suspect_turns import AllHosts, SuspectTurns
+from leman_executor.worker.unit_runner import never
 from tests.unit.executor.worker.remote_servers import (
     DEADLY,
     SKIP,

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from core.remote import servers
-from executor.worker import remote_server
-from executor.worker.remote_errors import NoServer
+from leman_core.functions.remote import servers
+from leman_executor.worker import remote_server
+from leman_executor.worker.remote_errors import NoServer
 from tests.unit.executor.worker.remote_servers import (
     Ends,
     Hung,

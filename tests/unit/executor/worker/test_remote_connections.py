@@ -14,14 +14,14 @@ import pytest
 from pyarrow import flight
 
 import leman
-from core.domain.work import InFlightRows, ProgressReport, ServerAccess
-from core.errors import FailedPrecondition, NotFound, Unavailable
-from core.remote import servers
-from executor.worker import remote_server
-from executor.worker.meter import Meter
-from executor.worker.remote_errors import FunctionLost, NoServer
-from executor.worker.remote_function import RemoteFunction
 from leman.functions import FunctionServer
+from leman_core.functions.remote import servers
+from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.model.work import InFlightRows, ProgressReport, ServerAccess
+from leman_executor.worker import remote_server
+from leman_executor.worker.meter import Meter
+from leman_executor.worker.remote_errors import FunctionLost, NoServer
+from leman_executor.worker.remote_function import RemoteFunction
 from tests.certificates import Authority
 from tests.unit.executor.worker.door import Door
 from tests.unit.executor.worker.remote_servers import DEADLY, Server, Time, batch, made, nowhere, ref, running

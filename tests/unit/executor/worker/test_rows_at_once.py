@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from core.lance_io.scan import CHUNK_ROWS
-from executor.worker.source_inputs import first_rows, rows_within
+from leman_core.storage.scan import CHUNK_ROWS
+from leman_executor.worker.source_inputs import first_rows, rows_within
 
 BYTES = 1 << 16
 

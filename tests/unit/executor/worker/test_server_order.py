@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from executor.worker.server_order import Pace, in_order
+from leman_executor.worker.server_order import Pace, in_order
 
 
 @dataclass(eq=False)

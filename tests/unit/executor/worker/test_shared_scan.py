@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.ranges import RowRange
-from core.errors import Aborted
-from core.lance_io.scan import Chunk, FragmentReader
-from executor.worker import shared_scan
-from executor.worker.shared_scan import SharedScan
+from leman_core.model.errors import Aborted
+from leman_core.model.ranges import RowRange
+from leman_core.storage.scan import Chunk, FragmentReader
+from leman_executor.worker import shared_scan
+from leman_executor.worker.shared_scan import SharedScan
 
 ROWS = 100
 WHOLE = RowRange(0, ROWS)

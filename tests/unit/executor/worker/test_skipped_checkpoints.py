@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.checkpoints import InMemoryCheckpointStore
-from core.checkpoints.rows import Piece
-from core.domain.ranges import RowRange, subtract, total
-from core.domain.udf import CheckpointBounds, UdfKind
-from core.domain.work import WorkUnit
-from executor.worker import checkpointing
-from executor.worker.checkpointing import Checkpoints
-from executor.worker.slice_sizes import SliceSizer
-from executor.worker.unit_runner import UnitRunner
-from executor.worker.unit_runtime import UnitRuntime
+from leman_core.model.ranges import RowRange, subtract, total
+from leman_core.model.udf import CheckpointBounds, UdfKind
+from leman_core.model.work import WorkUnit
+from leman_core.storage.checkpoints import InMemoryCheckpointStore
+from leman_core.storage.checkpoints.rows import Piece
+from leman_executor.worker import checkpointing
+from leman_executor.worker.checkpointing import Checkpoints
+from leman_executor.worker.slice_sizes import SliceSizer
+from leman_executor.worker.unit_runner import UnitRunner
+from leman_executor.worker.unit_runtime import UnitRuntime
 from tests.unit.executor.executor_helpers import Lab
 
 MEGABYTE = 1 << 20

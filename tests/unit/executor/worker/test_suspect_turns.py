@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from core.domain.ranges import RowRange
-from core.ports import Grant
-from executor.coordination.reservations import GrantAll, InProcessReservations
-from executor.worker.suspect_turns import AllHosts, SuspectTurns, scope_of
+from leman_core.model.ports import Grant
+from leman_core.model.ranges import RowRange
+from leman_executor.coordination.reservations import GrantAll, InProcessReservations
+from leman_executor.worker.suspect_turns import AllHosts, SuspectTurns, scope_of
 
 SERVER, OTHER = "grpc://127.0.0.1:7815", "grpc://127.0.0.1:7816"
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from core.domain.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from executor.worker import user_errors
-from executor.worker.evaluator import Evaluated, Evaluator, JobFailing
+from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
+from leman_executor.worker import user_errors
+from leman_executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 
 SKIP_ALL = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
 

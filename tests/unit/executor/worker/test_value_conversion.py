@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from executor.worker.value_conversion import CONVERSION_ERRORS, cast, to_array
+from leman_executor.worker.value_conversion import CONVERSION_ERRORS, cast, to_array
 
 NAIVE = dt.datetime(2024, 2, 29, 12, 30, 15, 250_000)
 ZONED = NAIVE.replace(tzinfo=dt.timezone(dt.timedelta(hours=2)))

@@ -6,12 +6,12 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from core.domain.store import StoreOptions
-from core.domain.work import FragmentWork, WorkUnit
-from core.stores import known
-from executor.worker.links import PlainLink, TlsLink, executor_tls
-from executor.worker.messages import Alive, framed
-from executor.worker.worker_loop import ExecutorConnection
+from leman_core.model.store import StoreOptions
+from leman_core.model.work import FragmentWork, WorkUnit
+from leman_core.storage.object_stores import known
+from leman_executor.worker.links import PlainLink, TlsLink, executor_tls
+from leman_executor.worker.messages import Alive, framed
+from leman_executor.worker.worker_loop import ExecutorConnection
 from tests.unit.executor.manager_helpers import TASK
 
 

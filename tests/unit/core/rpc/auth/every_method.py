@@ -16,9 +16,9 @@ from google.rpc import error_details_pb2, status_pb2
 
 import leman.v1
 import leman_internal.v1
-from core.config import Server, Settings
-from core.rpc.auth.caller import current_caller
-from core.rpc.server import RunningServer, start_server
+from leman_core.server.auth.caller import current_caller
+from leman_core.server.server import RunningServer, start_server
+from leman_core.settings import Server, Settings
 
 #: For those who ask a call about its token only.
 NO_CONNECTION: Any = None

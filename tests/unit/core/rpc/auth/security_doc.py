@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from core.rpc.auth.requirements import described
-from core.rpc.flight_calls import FLIGHT
+from leman_core.server.auth.requirements import described
+from leman_core.server.flight_calls import FLIGHT
 from tests.unit.core.rpc.auth.every_method import methods
 
 DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "security.md"

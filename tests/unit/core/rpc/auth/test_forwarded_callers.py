@@ -10,10 +10,10 @@ import pytest
 from cryptography import x509
 from google.protobuf.message_factory import GetMessageClass
 
-from core.config import Server
-from core.rpc.auth.forwarded_identity import FORWARDED_BY, KEYS
-from core.rpc.tls import channel_credentials
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc
+from leman_core.server.auth.forwarded_identity import FORWARDED_BY, KEYS
+from leman_core.server.tls import channel_credentials
+from leman_core.settings import Server
 from tests.certificates import Authority
 from tests.unit.core.rpc.auth.every_method import ask, error_info, every_service, methods, with_field
 from tests.unit.core.rpc.test_forwarding import failing, front

@@ -19,11 +19,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
-from core.config import Jwt, Server, Settings
-from core.errors import InvalidArgument, Unauthenticated, Unavailable
-from core.rpc.auth import jwt_tokens, signing_keys
-from core.rpc.auth.authentication import Authenticator
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import InvalidArgument, Unauthenticated, Unavailable
+from leman_core.server.auth import jwt_tokens, signing_keys
+from leman_core.server.auth.authentication import Authenticator
+from leman_core.settings import Jwt, Server, Settings
 from tests.unit.core.rpc.auth.every_method import NO_CONNECTION, error_info
 from tests.unit.core.rpc_helpers import client, running
 

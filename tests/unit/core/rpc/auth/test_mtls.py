@@ -12,16 +12,16 @@ from cryptography import x509
 from typer.testing import CliRunner
 
 import leman
-from core.config import Peers, Server, Settings
-from core.errors import InvalidArgument
-from core.rpc import healthcheck
-from core.rpc.auth.certificates import Certificates
-from core.rpc.channels import open_peer
-from core.rpc.server import start_server
-from core.rpc.tls import channel_credentials
 from leman import errors
 from leman.cli._app import app
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
+from leman_core.model.errors import InvalidArgument
+from leman_core.server import healthcheck
+from leman_core.server.auth.certificates import Certificates
+from leman_core.server.channels import open_peer
+from leman_core.server.server import start_server
+from leman_core.server.tls import channel_credentials
+from leman_core.settings import Peers, Server, Settings
 from tests.certificates import Authority, Files
 from tests.unit.core.rpc.auth.every_method import error_info
 from tests.unit.core.rpc_helpers import FakeService, running

@@ -10,10 +10,10 @@ import grpc
 import pytest
 from google.protobuf.message_factory import GetMessageClass
 
-from core.config import Server
-from core.rpc.auth import requirements
-from core.rpc.auth.caller import CURRENT, RANKS, caller
 from leman.v1 import annotations_pb2
+from leman_core.server.auth import requirements
+from leman_core.server.auth.caller import CURRENT, RANKS, caller
+from leman_core.settings import Server
 from tests.unit.core.rpc.auth.every_method import ask, every_service, methods, path_of, with_field
 
 METHODS = list(methods())
@@ -158,7 +158,7 @@ def test_what_a_path_asks_is_what_the_options_say(method):
 def test_the_names_of_roles_in_settings_are_those_of_the_contract():
     from typing import get_args
 
-    from core.config import Grant
-    from core.rpc.auth.caller import GRANTS
+    from leman_core.server.auth.caller import GRANTS
+    from leman_core.settings import Grant
 
     assert set(get_args(Grant)) == set(GRANTS)

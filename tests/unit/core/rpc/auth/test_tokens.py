@@ -9,11 +9,11 @@ import hashlib
 import grpc
 import pytest
 
-from core.config import Server, Settings
-from core.errors import InvalidArgument, Unauthenticated
-from core.rpc.auth import token_file
-from core.rpc.auth.authentication import Authenticator
 from leman.v1 import jobs_pb2
+from leman_core.model.errors import InvalidArgument, Unauthenticated
+from leman_core.server.auth import token_file
+from leman_core.server.auth.authentication import Authenticator
+from leman_core.settings import Server, Settings
 from tests.unit.core.rpc.auth.every_method import NO_CONNECTION, error_info
 from tests.unit.core.rpc_helpers import client, running
 

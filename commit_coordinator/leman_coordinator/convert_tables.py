@@ -1,0 +1,291 @@
+"""Requests and answers of TableService, from and to protobuf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from leman.v1 import catalog_pb2, tables_pb2
+from leman_coordinator.convert_commits import required
+from leman_coordinator.requests import CommitResult
+from leman_coordinator.tables import arrow_stream, new_table
+from leman_coordinator.tables.requests import (
+    AlteredColumn,
+    ChangeColumnsRequest,
+    CreateTableRequest,
+    MergeRules,
+    ReadRequest,
+)
+from leman_core.functions.nested_types import check_text
+from leman_core.functions.validation import check_column_name
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.view import SCRATCH_PREFIX
+from leman_core.server.request_digest import body_digest
+from leman_core.storage.locations import table_uri
+from leman_core.wire.convert import schema_from_bytes
+from leman_core.wire.convert_types import schema_from_json, type_from_json
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The header of an AppendRows."""
+
+    uri: str
+    request_id: str
+    #: Tells it from another one under the same id.
+    body: str
+    #: 0: as the coordinator chooses.
+    max_rows_per_fragment: int
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The header of a MergeRows."""
+
+    uri: str
+    request_id: str
+    #: Tells it from another one under the same id.
+    body: str
+    rules: MergeRules
+
+
+def uri_of(table: catalog_pb2.TableRef, field: str = "table") -> str:
+    """Return the uri of the Lance dataset of the table that a request names.
+
+    Raises:
+        InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME; RESERVED_NAME – a scratch table.
+    """
+    if table.table.startswith(SCRATCH_PREFIX):
+        raise InvalidArgument("RESERVED_NAME", f"names that begin with {SCRATCH_PREFIX} are Leman's own", field=field)
+    return table_uri(table.database, table.table)
+
+
+def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
+    """Return what a ReadRows asks for.
+
+    Raises:
+        InvalidArgument: BAD_NUMBER, BAD_REQUEST, and what `uri_of` raises.
+    """
+    for name in ("limit", "offset", "version", "batch_size"):
+        not_negative(getattr(message, name), name)
+    if message.HasField("version") and not message.version:
+        said = "version is 0: versions begin with 1; leave it out for the latest"
+        raise InvalidArgument("BAD_NUMBER", said, field="version")
+    if message.HasField("tag") and not message.tag.strip():
+        raise InvalidArgument("BAD_REQUEST", "tag is empty: name a tag, or leave it out", field="tag")
+    if message.include_checkpointed and (at := message.WhichOneof("at")):
+        said = f"include_checkpointed reads the latest version: leave {at} out"
+        raise InvalidArgument("BAD_REQUEST", said, field=at)
+    return ReadRequest(
+        uri=uri_of(message.table),
+        columns=tuple(message.columns),
+        where=message.where,
+        limit=message.limit if message.HasField("limit") else None,
+        offset=message.offset,
+        version=message.version,
+        tag=message.tag,
+        batch_size=message.batch_size,
+        with_row_id=message.with_row_id,
+        with_row_address=message.with_row_address,
+        incarnation=message.incarnation,
+        include_checkpointed=message.include_checkpointed,
+    )
+
+
+def create_from_proto(message: tables_pb2.CreateTableRequest) -> CreateTableRequest:
+    """Return what a CreateTable asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, BAD_TABLE_NAME; what `uri_of` raises.
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    new_table.check_name(message.table.table, "table.table")
+    uri, request_id = uri_of(message.table), required(message.request_id, "request_id")
+    schema, field = _schema(message)
+    stable = message.stable_row_ids if message.HasField("stable_row_ids") else True
+    return CreateTableRequest(uri, request_id, body_digest(message), new_table.checked_schema(schema, field), stable)
+
+
+def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
+    """Return what the first message of an AppendRows says.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_NUMBER, and what `uri_of` raises.
+    """
+    if message is None or message.WhichOneof("part") != "header":
+        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+    header = message.header
+    rows = not_negative(header.max_rows_per_fragment, "header.max_rows_per_fragment")
+    request_id = required(header.request_id, "header.request_id")
+    return Upload(uri_of(header.table, "header.table"), request_id, body_digest(header), rows)
+
+
+def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
+    """Return what the first message of a MergeRows says.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN, and what `uri_of` raises.
+    """
+    if message is None or message.WhichOneof("part") != "header":
+        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+    header = message.header
+    _check_names(list(header.on), "header.on")
+    if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
+        done = "update_matched, insert_not_matched, delete_not_matched_by_source"
+        raise InvalidArgument(
+            "MISSING_FIELD", f"Nothing is to be done: set any of {done}", field="header.update_matched"
+        )
+    rules = MergeRules(
+        on=tuple(header.on),
+        update_matched=header.update_matched,
+        update_where=header.update_where,
+        insert_not_matched=header.insert_not_matched,
+        delete_not_matched_by_source=header.delete_not_matched_by_source,
+        delete_where=header.delete_where,
+    )
+    request_id = required(header.request_id, "header.request_id")
+    return Merge(uri_of(header.table, "header.table"), request_id, body_digest(header), rules)
+
+
+def merged_to_proto(result: CommitResult) -> tables_pb2.MergeRowsResponse:
+    """Return the answer to a MergeRows."""
+    inserted, updated, deleted = result.merged or (0, 0, 0)
+    return tables_pb2.MergeRowsResponse(
+        version=result.version, rows_inserted=inserted, rows_updated=updated, rows_deleted=deleted
+    )
+
+
+def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[str, str], pa.RecordBatch | None]:
+    """Return what an UpdateRows gives to columns: SQL by column, and the same values for all rows.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_STREAM; BAD_COLUMN – a column is to have two values.
+    """
+    values = _one_row(message.values) if message.values else None
+    given = [] if values is None else values.schema.names
+    expressions = {name: required(text, "expressions") for name, text in message.expressions.items()}
+    _check_names([*expressions, *given], "expressions")
+    return expressions, values
+
+
+def _one_row(stream: bytes) -> pa.RecordBatch:
+    try:
+        if arrow_stream.is_compressed(stream):
+            raise InvalidArgument("BAD_STREAM", "The values are compressed: send them as they are", field="values")
+        rows = pa.ipc.open_stream(stream).read_all()
+        check_text(rows.schema)
+        rows.validate(full=True)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise InvalidArgument("BAD_STREAM", f"The values are no Arrow IPC stream: {error}", field="values") from None
+    if rows.num_rows != 1 or not rows.num_columns:
+        message = f"The values have {rows.num_rows} rows and {rows.num_columns} columns: send one row"
+        raise InvalidArgument("BAD_STREAM", message, field="values")
+    return rows.combine_chunks().to_batches()[0]
+
+
+def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumnsRequest:
+    """Return what an AddPlainColumns asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
+    """
+    given, field = _schema(message)
+    schema = new_table.checked_names(given, field)
+    for column in schema:
+        if not column.nullable:
+            raise InvalidArgument("BAD_COLUMN", f"'{column.name}' begins with NULLs, and may be NULL", field=field)
+    return ChangeColumnsRequest(**_changing(message), added=tuple(schema))
+
+
+def dropped_from_proto(message: tables_pb2.DropColumnsRequest) -> ChangeColumnsRequest:
+    """Return what a DropColumns asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN, and what `uri_of` raises.
+    """
+    _check_names(list(message.columns))
+    return ChangeColumnsRequest(**_changing(message), dropped=tuple(message.columns), force=message.force)
+
+
+def altered_from_proto(message: tables_pb2.AlterPlainColumnsRequest) -> ChangeColumnsRequest:
+    """Return what an AlterPlainColumns asks for.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
+    """
+    _check_names([column.name for column in message.columns])
+    altered = tuple(_altered(column) for column in message.columns)
+    return ChangeColumnsRequest(**_changing(message), altered=altered, force=message.force)
+
+
+def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
+    found = AlteredColumn(
+        column.name,
+        column.new_name if column.HasField("new_name") else None,
+        type_from_json(column.type, "columns.type") if column.HasField("type") else None,
+        column.nullable if column.HasField("nullable") else None,
+    )
+    if found == AlteredColumn(column.name):
+        raise InvalidArgument("BAD_COLUMN", f"Nothing is to happen to '{column.name}'", field="columns")
+    if found.new_name is not None:
+        check_column_name(found.new_name, "columns.new_name")
+    return found
+
+
+def _check_names(names: list[str], field: str = "columns") -> None:
+    required("".join(names), field)
+    if len(set(names)) < len(names) or not all(names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice, or has no name", field=field)
+
+
+def _changing(message: Any) -> dict[str, Any]:
+    return {
+        "uri": uri_of(message.table),
+        "request_id": required(message.request_id, "request_id"),
+        "body": body_digest(message),
+    }
+
+
+def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsRequest) -> tuple[pa.Schema, str]:
+    """Return the schema that a request gives, and the field that it stands in."""
+    given = required(message.WhichOneof("columns") or "", "schema")
+    if given == "schema":
+        return schema_from_bytes(message.schema, given), given
+    return schema_from_json(message.json_schema, given), given
+
+
+def bytes_of(message: tables_pb2.AppendRowsRequest | tables_pb2.MergeRowsRequest) -> bytes:
+    """Return what any other message of an AppendRows or a MergeRows brings.
+
+    Raises:
+        InvalidArgument: BAD_STREAM – a second header.
+    """
+    if message.WhichOneof("part") == "header":
+        raise InvalidArgument("BAD_STREAM", "Only the first message is a header", field="header")
+    return message.arrow_ipc
+
+
+def new_uri_of(message: tables_pb2.RenameTableRequest) -> str:
+    """Return the uri that a table is to get.
+
+    Raises:
+        InvalidArgument: MISSING_FIELD, BAD_TABLE_NAME.
+    """
+    new_table.check_name(required(message.new_name, "new_name"), "new_name")
+    new_uri = table_uri(message.table.database, message.new_name)
+    if new_uri == uri_of(message.table):
+        raise InvalidArgument("BAD_TABLE_NAME", f"The table is called '{message.new_name}' already", field="new_name")
+    return new_uri
+
+
+def not_negative(number: int, field: str) -> int:
+    """Return a number that a request gives.
+
+    Raises:
+        InvalidArgument: BAD_NUMBER.
+    """
+    if number < 0:
+        raise InvalidArgument("BAD_NUMBER", f"{field} is {number}; it cannot be negative", field=field)
+    return number

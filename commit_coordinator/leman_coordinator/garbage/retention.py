@@ -1,0 +1,255 @@
+"""Decisions on what may be deleted beside a table's data. Pure: the same inventory gives the same decisions.
+
+A file goes when nothing can need it any more and it is older than the age asked for. In doubt it stays: a checkpoint
+that stays costs space, one that goes too early costs its rows' computation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from leman_coordinator.garbage.references import CHECKPOINTS, DATA, REFRESH, Slot, SlotState, Uses
+from leman_core.model import keys
+from leman_core.model.garbage import (
+    DAY,
+    IN_USE,
+    UNFINISHED_NAME,
+    Fate,
+    OpenJob,
+    Purpose,
+    RetentionDecision,
+    StoredFile,
+    StoredKind,
+    Use,
+)
+from leman_core.model.ranges import RowRange
+from leman_core.storage.checkpoints.records import FragmentRecord
+
+#: A worker's and a store's clock may differ from ours by so much.
+CLOCK_SKEW = 60.0
+#: A refresh that is over within its call takes seconds; its caller waits no longer.
+_SOON_SECONDS = 300.0
+
+_DAMAGED = ".damaged"
+_KEY = re.compile(
+    r"udf-(?P<udf>.+)_ver-(?P<version>.+)_col-(?P<column>.+)"
+    r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_srcfiles-[0-9a-f]{32}",
+    re.DOTALL,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PartialStates:
+    """The row states of a partial column file, as far as decisions need them."""
+
+    #: Rows that nobody asked for yet.
+    untouched: tuple[RowRange, ...]
+    #: md5 of the filters that are settled.
+    filters: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Everything that decisions rest on."""
+
+    #: In seconds since the epoch.
+    now: float
+    #: In seconds.
+    older_than: float
+    uses: Uses
+    #: The checkpoint folder, and the files of the data folder that look like ours.
+    files: Sequence[StoredFile]
+    #: By file name; None for those without the fields of today.
+    records: Mapping[str, FragmentRecord | None] = field(default_factory=dict)
+    #: By name of the partial column file; one that is not there could not be read.
+    states: Mapping[str, PartialStates] = field(default_factory=dict)
+    jobs: Sequence[OpenJob] = ()
+    #: No other coordinator serves the table.
+    alone: bool = True
+
+
+def decide(inventory: Inventory) -> list[RetentionDecision]:
+    """Return one decision for each file; files of the data folder that a version refers to get none.
+
+    The decisions on the checkpoint folder come first, then the others, each in the order of the files.
+    """
+    present = {f.name for f in inventory.files if f.folder == DATA} | inventory.uses.files
+    decisions = [
+        _decision(inventory, file, *_checkpoint_use(inventory, file, present))
+        for file in inventory.files
+        if file.folder == CHECKPOINTS
+    ]
+    named = {
+        record.file
+        for decision in decisions
+        if decision.kind is StoredKind.RECORD and decision.fate is not Fate.GARBAGE
+        if (record := inventory.records.get(decision.file.name)) is not None
+    }
+    for file in inventory.files:
+        if file.folder == DATA and file.name not in inventory.uses.files:
+            decisions.append(_decision(inventory, file, *_data_use(file, named)))
+        elif file.folder not in (CHECKPOINTS, DATA) and file.name not in inventory.uses.files:
+            decisions.append(_decision(inventory, file, StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()))
+    return decisions
+
+
+def _checkpoint_use(
+    inventory: Inventory, file: StoredFile, present: Collection[str]
+) -> tuple[StoredKind, Use, Purpose]:
+    if file.name.endswith(_DAMAGED):
+        return StoredKind.DAMAGED, Use.DAMAGED, Purpose()
+    if UNFINISHED_NAME.fullmatch(file.name):
+        return StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()
+    if not file.key:
+        return StoredKind.OTHER, Use.UNKNOWN, Purpose()
+    if keys.is_legacy(file.key):
+        return StoredKind.CHECKPOINT, Use.LEGACY, Purpose()
+    purpose = purpose_of(inventory.uses, file.key)
+    if keys.parse_record_key(file.key) is not None:
+        return StoredKind.RECORD, _record_use(inventory, file, purpose, present), purpose
+    if keys.parse_range_key(file.key) is not None and purpose.column:
+        return StoredKind.CHECKPOINT, _range_use(inventory, file.key, purpose), purpose
+    return StoredKind.OTHER, Use.UNKNOWN, Purpose()
+
+
+def _range_use(inventory: Inventory, key: str, purpose: Purpose) -> Use:
+    found = inventory.uses.slot_of(key)
+    if found is None:
+        return _external(inventory.uses, purpose)
+    _, parsed, slot = found
+    if slot is None:
+        return Use.NO_SOURCES
+    if slot.state is not SlotState.PARTIAL or parsed.range is None:
+        return Use.SETTLED if slot.state is SlotState.SETTLED else Use.OPEN
+    states = inventory.states.get(slot.file)
+    if states is None:
+        return Use.OPEN
+    done = parsed.filter_id in states.filters or not any(parsed.range.intersect(r) for r in states.untouched)
+    return Use.SETTLED if done else Use.OPEN
+
+
+def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, present: Collection[str]) -> Use:
+    record = inventory.records.get(file.name)
+    if record is None:
+        return Use.LEGACY
+    if record.file not in present:
+        return Use.FILE_MISSING
+    named = keys.parse_column_file_name(record.file)
+    if named is None or named.fingerprint != record.fingerprint:
+        return Use.OPEN  # it says of a file what its name does not: after a compaction, for example
+    found = inventory.uses.slot_of(file.key)
+    if record.file in inventory.uses.files:
+        partial = found is not None and found[2] == Slot(SlotState.PARTIAL, record.file)
+        return Use.OPEN if partial and record.states else Use.SETTLED  # compaction will leave no other word of its rows
+    if found is None:
+        return _external(inventory.uses, purpose)
+    column, _, slot = found
+    if slot is None:
+        return Use.NO_SOURCES
+    if slot.state is SlotState.SETTLED:
+        return Use.SETTLED
+    return Use.OPEN if record.column_id == column.bound.column_id else Use.NOT_INSTALLABLE
+
+
+def _external(uses: Uses, purpose: Purpose) -> Use:
+    return Use.OTHER_FUNCTION if purpose.column in uses.column_names else Use.NO_COLUMN
+
+
+def _data_use(file: StoredFile, named: Collection[str]) -> tuple[StoredKind, Use, Purpose]:
+    if keys.is_view_file_name(file.name) or keys.is_rows_file_name(file.name):
+        # no record names it: only the job or the call that writes it can need it
+        return StoredKind.COLUMN_FILE, Use.UNREFERENCED, Purpose()
+    if keys.parse_column_file_name(file.name) is not None:
+        return StoredKind.COLUMN_FILE, Use.OPEN if file.name in named else Use.UNREFERENCED, Purpose()
+    if UNFINISHED_NAME.fullmatch(file.name):
+        return StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()
+    return StoredKind.OTHER, Use.UNKNOWN, Purpose()
+
+
+def _decision(
+    inventory: Inventory, file: StoredFile, kind: StoredKind, use: Use, purpose: Purpose
+) -> RetentionDecision:
+    def fate() -> Fate:
+        if use in IN_USE:
+            return Fate.KEPT
+        if _job_may_need(inventory.jobs, inventory.uses, file):
+            return Fate.JOB
+        return Fate.YOUNG if inventory.now - file.modified < _age(inventory, kind, file) else Fate.GARBAGE
+
+    return RetentionDecision(file=file, kind=kind, use=use, fate=fate(), purpose=purpose)
+
+
+def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
+    """Tell whether a job that has not ended may need the file: it is younger than the job, or of the job's column.
+
+    The job may compute with another function than the column's own. The column's name is looked for as text, since
+    the parts of a key cannot be told apart for certain.
+    """
+    return any(file.modified >= job.created_at - CLOCK_SKEW or _is_of_column(job.column, uses, file) for job in jobs)
+
+
+def _is_of_column(column: str | None, uses: Uses, file: StoredFile) -> bool:
+    return column is not None and f"_col-{uses.key_names.get(column, column)}_where-" in file.key
+
+
+def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
+    """Return the age in seconds below which a file stays.
+
+    A file that is written and not yet named by anything looks like garbage for a while: a day at least. Who asks for
+    the age 0 while no job is open says that nobody writes, and gets it where no other coordinator may be about to
+    commit such a file; but not for unfinished files in the table's own folders, which other writers than Leman's use
+    too. What a refresh puts beside a view stays for some minutes in any case: one that is over within a call writes it
+    while no history knows its job.
+    """
+    if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
+        return inventory.older_than
+    forced = inventory.alone and inventory.older_than == 0 and not inventory.jobs
+    external = kind is StoredKind.UNFINISHED and file.folder not in (CHECKPOINTS, REFRESH)
+    if forced and not external:
+        return _SOON_SECONDS if file.folder == REFRESH else 0.0
+    return max(inventory.older_than, DAY)
+
+
+def purpose_of(uses: Uses, key: str) -> Purpose:
+    """Return what a key is for.
+
+    Exact for columns' own functions; for others, names that look like parts of a key can mislead.
+    """
+    found = uses.slot_of(key)
+    if found is not None:
+        column, parsed, _ = found
+        bound = column.bound
+        return Purpose(
+            udf_name=bound.udf_name,
+            udf_version=bound.udf_version,
+            column=column.name,
+            fragment_id=parsed.fragment_id,
+            range=parsed.range,
+        )
+    ranged, record = keys.parse_range_key(key), keys.parse_record_key(key)
+    prefix = ranged.prefix if ranged is not None else record[0] if record is not None else ""
+    match = _KEY.fullmatch(prefix)
+    if match is None:
+        return Purpose()
+    fragment_id = ranged.fragment_id if ranged is not None else record[1] if record is not None else -1
+    return Purpose(
+        udf_name=match["udf"],
+        udf_version=match["version"],
+        column=match["column"],
+        fragment_id=fragment_id,
+        range=ranged.range if ranged is not None else None,
+    )
+
+
+def partial_files(uses: Uses, files: Iterable[StoredFile]) -> set[str]:
+    """Return the names of the partial column files whose row states decide about one of the files."""
+    found = (uses.slot_of(f.key) for f in files if f.key)
+    return {slot.file for _, _, slot in filter(None, found) if slot is not None and slot.state is SlotState.PARTIAL}
+
+
+def removal_order(decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
+    """Return the garbage, records before the files that they name: after a crash no record names a missing file."""
+    garbage = [v for v in decisions if v.fate is Fate.GARBAGE]
+    return [v.file for v in sorted(garbage, key=lambda v: v.kind is not StoredKind.RECORD)]

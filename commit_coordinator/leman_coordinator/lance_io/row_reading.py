@@ -1,0 +1,488 @@
+"""Read the rows of one version of a table or view, in order and with bounded memory."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from leman_coordinator.lance_io.checkpointed_rows import CheckpointedRows
+from leman_coordinator.tables.decoded_size import bytes_beside_dictionaries
+from leman_coordinator.tables.requests import ReadRequest
+from leman_core.functions import blobs, storable_types
+from leman_core.functions.validation import column_not_found
+from leman_core.model import view_metadata
+from leman_core.model.errors import Aborted, FailedPrecondition, InvalidArgument
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.view import INTERNAL_COLUMNS, IS_SET
+from leman_core.sql import filters
+from leman_core.sql.relative_time import pin
+from leman_core.storage import deletions
+from leman_core.storage.checkpoints.rows import ROW_ADDRESS
+from leman_core.storage.dialect import Dialect
+from leman_core.storage.error_translation import using_storage
+from leman_core.storage.scan import judged, offsets_matching
+from leman_core.storage.tables import LanceTables, snapshot_of
+from leman_core.storage.views.source import blob_sizes
+
+#: Rows of a record batch, unless the caller asks for fewer.
+BATCH_ROWS = 1 << 13
+#: Bytes of the rows that one scan is to give, where that is more than one row; and those that are held where it gives
+#: more, as rows are of uneven width.
+_WINDOW_BYTES, _HELD_BYTES = 8 << 20, 16 << 20
+#: Rows of a window at the most; of one with blobs, whose sizes are looked up first.
+_MOST_ROWS, _BLOB_ROWS = 1 << 20, 1 << 12
+_LEAST_ROW_BYTES = 8.0
+#: Bytes that Lance may have read and not decoded yet, while it scans.
+_READ_AHEAD_BYTES = 16 << 20
+_SAMPLE_ROWS = 8
+_ALL = 1 << 62
+_BLOBS_AS_BYTES: Final = "all_binary"
+_ROW_ID = "_rowid"
+#: What filters may read of a row besides its columns.
+_ROW_COLUMNS = frozenset(
+    {_ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
+
+Addresses: TypeAlias = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """What a read gives."""
+
+    version: int
+    incarnation: str
+    schema: pa.Schema
+    #: In lists of what is held at once. Raises what `storage_errors.unusable` gives, and FailedPrecondition
+    #: (FILTER_FAILED).
+    windows: Iterator[list[pa.RecordBatch]]
+
+    @property
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Return the batches of all windows."""
+        return itertools.chain.from_iterable(self.windows)
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a read would give."""
+
+    version: int
+    incarnation: str
+    schema: pa.Schema
+    #: The request's filter, with `now()` and the like as of when it was looked at.
+    where: str
+    #: None: it is not known before they are read.
+    rows: int | None
+    is_view: bool
+
+
+def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
+    """Check a request and begin to read; no row is read before the first batch is asked for.
+
+    Args:
+        now: what `now()` in the filter means, in UTC.
+
+    Raises:
+        LemanError: what `TableService.ReadRows` (protos/leman/v1/tables.proto) names.
+    """
+    if request.include_checkpointed:
+        return _with_checkpointed(request, now)
+    table, reading, fields = _opened(request, now)
+    with using_storage(request.uri):
+        reading.bound(fields)
+    schema = _schema(table, reading)
+    windows = ([*_bounded(window, request)] for window in reading.windows(schema))
+    return Rows(table.version, table.incarnation, schema, windows)
+
+
+def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
+    """Return the rows of the latest version with what checkpoints and finished files have of them."""
+    tables = LanceTables()
+    table = tables.snapshot(request.uri)
+    dataset = tables.dataset(request.uri, table.version)
+    _check_incarnation(table, request)
+    if view_metadata.is_view(table.metadata):
+        raise FailedPrecondition(
+            "IS_A_VIEW",
+            f"{request.uri} is a view, whose rows appear with its refreshes: leave include_checkpointed out",
+            uri=request.uri,
+        )
+    fields = _wanted(table, request.columns, is_view=False)
+    where = _filter(tables, dataset, request, now)
+    mentioned = filters.names(where) if where else frozenset[str]()
+    read = [field for field in table.fields if field.name.casefold() in mentioned]
+    stored = CheckpointedRows(table, {field.name.partition(".")[0] for field in (*fields, *read)})
+    asked = [field.name for field in fields]
+    scanned, judge = replace(request, with_row_address=True), None
+    if any(stored.has(field.name) for field in read):
+        _check_row_columns(mentioned)
+        fields += [field for field in read if field.name not in asked]
+        judge = _Judge(request, pin(request.where, now), [field.name for field in read])
+        scanned, where = replace(scanned, where="", limit=None, offset=0), ""
+    reading = _Reading(dataset, [field.name for field in fields], where, scanned)
+    with using_storage(request.uri):
+        reading.bound(fields)
+        schema = reading.schema()
+    shown = [*asked, *([_ROW_ID] if request.with_row_id else []), *([ROW_ADDRESS] if request.with_row_address else [])]
+
+    def windows() -> Iterator[list[pa.RecordBatch]]:
+        for window in reading.windows(schema):
+            for batch in window:
+                for rows in stored.over(batch, fields):
+                    matching = rows if judge is None else judge.matching(rows)
+                    yield [*_bounded([matching.select(shown)], request)]
+                    if judge is not None and judge.is_done:
+                        return
+
+    visible = pa.schema([schema.field(name) for name in shown], schema.metadata)
+    return Rows(table.version, table.incarnation, visible, windows())
+
+
+class _Judge:
+    """What evaluates a filter over values that no version has, and counts the rows that are asked for.
+
+    Args:
+        where: The checked filter.
+        columns: Those that it reads.
+    """
+
+    def __init__(self, request: ReadRequest, where: str, columns: list[str]) -> None:
+        self._request = request
+        self._where = where
+        self._columns = columns
+        self._offset = request.offset
+        self._left = _ALL if request.limit is None else request.limit
+
+    @property
+    def is_done(self) -> bool:
+        """Tell whether no further row is wanted."""
+        return not self._left
+
+    def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return those of the rows that match and are wanted."""
+        read = rows.select(self._columns)
+        schema = pa.schema([field.remove_metadata() for field in read.schema])
+        read = pa.Table.from_batches([pa.RecordBatch.from_arrays(read.columns, schema=schema)])
+        with using_storage(self._request.uri):
+            table = lance.write_dataset(read, "memory://rows.lance", max_rows_per_file=read.num_rows)
+            scanner = table.scanner(columns=[], filter=Dialect(table).lance(self._where), with_row_address=True)
+            found = judged(iter(scanner.to_batches()), self._request.where)
+            parts = [batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) for batch in found]
+        places = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+        wanted = places[self._offset :][: self._left]
+        self._offset -= min(self._offset, len(places))
+        self._left -= len(wanted)
+        return rows if len(wanted) == rows.num_rows else rows.take(pa.array(wanted))
+
+
+def _check_row_columns(mentioned: Collection[str]) -> None:
+    """Refuse a filter over values of checkpoints that also asks where rows lie, which only Lance knows."""
+    if own := [name for name in mentioned if name in _ROW_COLUMNS]:
+        raise filters.invalid(
+            f"it reads {own[0]} and a column with checkpointed values; leave one of them out, or include_checkpointed"
+        )
+
+
+def look_at_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
+    """Check a request as `open_rows` does, and tell what would be read.
+
+    Raises:
+        LemanError: what `open_rows` raises.
+    """
+    table, reading, _ = _opened(request, now)
+    where = pin(request.where, now) if request.where else ""
+    is_view = view_metadata.is_view(table.metadata)
+    return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count(), is_view)
+
+
+def shown_columns(table: TableSnapshot, *, is_view: bool) -> list[TableField]:
+    """Return the columns that queries show."""
+    return [field for field in table.fields if not (is_view and field.name in INTERNAL_COLUMNS)]
+
+
+def _opened(request: ReadRequest, now: dt.datetime) -> tuple[TableSnapshot, _Reading, list[TableField]]:
+    """Return the version that is meant, what reads it, and the columns that are asked for."""
+    tables = LanceTables()
+    version = tables.tagged(request.uri, request.tag) if request.tag else request.version
+    dataset = tables.dataset(request.uri, version)
+    table = snapshot_of(request.uri, dataset, ())
+    _check_incarnation(table, request)
+    is_view = view_metadata.is_view(table.metadata)
+    fields = _wanted(table, request.columns, is_view=is_view)
+    where = _filter(tables, dataset, request, now)
+    if is_view:
+        where = f"({where}) AND {IS_SET}" if where else IS_SET
+    return table, _Reading(dataset, [field.name for field in fields], where, request), fields
+
+
+def _check_incarnation(table: TableSnapshot, request: ReadRequest) -> None:
+    if request.incarnation and request.incarnation != table.incarnation:
+        raise Aborted(
+            "TABLE_REPLACED", f"{request.uri} was replaced by another table: restart the read", uri=request.uri
+        )
+
+
+def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
+    with using_storage(table.uri):
+        schema = reading.schema()
+    return schema.remove_metadata() if view_metadata.is_view(table.metadata) else schema  # these rows are no view
+
+
+def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) -> list[TableField]:
+    """Return the columns that are asked for, or fields of structs, in that order; those that queries show for none."""
+    shown = shown_columns(table, is_view=is_view)
+    if len(set(columns)) < len(columns):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="columns")
+    found, names = [], dict.fromkeys(field.name for field in shown)
+    for path in columns or names:
+        field = table.find(path)
+        if field is None or path.partition(".")[0] not in names:
+            raise column_not_found(path, list(names), uri=table.uri)
+        column = table.column(path.partition(".")[0])
+        storable_types.check_path(path, None if column is None else column.arrow)
+        storable_types.check_read(path, field.arrow.type)
+        found.append(field)
+    return found
+
+
+def _filter(tables: LanceTables, dataset: lance.LanceDataset, request: ReadRequest, now: dt.datetime) -> str:
+    """Return the request's filter as Lance reads it; empty: none."""
+    if not request.where:
+        return ""
+    pinned = pin(request.where, now)
+    tables.check_filter(request.uri, pinned, int(dataset.version))
+    return Dialect(dataset).lance(pinned)
+
+
+class _Reading:
+    """A read of one version, window by window: between two windows nothing of Lance is held, which would be much.
+
+    A window is a part of one fragment of which all rows can be held.
+    """
+
+    def __init__(self, dataset: lance.LanceDataset, columns: list[str], where: str, request: ReadRequest) -> None:
+        self._dataset = dataset
+        self._columns = columns
+        self._where = where
+        self._request = request
+        self._offset = request.offset
+        self._left = _ALL if request.limit is None else request.limit
+        #: Rows of the next window, and of one at the most.
+        self._window = self._most = 1
+        self._blobs: list[str] = []
+
+    def bound(self, fields: list[TableField]) -> None:
+        """Choose how many rows a window has."""
+        self._blobs = [field.name for field in fields if blobs.is_blob(field.arrow)]
+        others = [field.name for field in fields if field.name not in self._blobs]
+        stored = max((_row_bytes(fragment.metadata) for fragment in self._dataset.get_fragments()), default=0.0)
+        if self._blobs:  # how large they are is told before each window
+            stored = 0.0
+        widest = max(stored, _sampled_row_bytes(self._dataset, others), _LEAST_ROW_BYTES)
+        self._window = self._most = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
+
+    def schema(self) -> pa.Schema:
+        """Return that of the rows."""
+        return self._scanner().projected_schema
+
+    def count(self) -> int | None:
+        """Count the rows, where that takes no look at their values."""
+        if self._where:
+            return None
+        with using_storage(self._request.uri):
+            rows = int(self._dataset.count_rows())
+        return min(max(0, rows - self._offset), self._left)
+
+    def windows(self, schema: pa.Schema) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the rows, a window at a time."""
+        for fragment in self._dataset.get_fragments():
+            if not self._left:
+                return
+            found = self._filtered(fragment) if self._where else self._every(fragment)
+            for window in found:
+                yield [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in window]
+
+    def _every(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the rows of a fragment, one window after the other."""
+        rows = fragment.count_rows()
+        at = min(self._offset, rows)
+        self._offset -= at
+        while at < rows and self._left:
+            count = min(self._window, rows - at, self._left)
+            for part in self._parts(fragment, count, {"offset": at, "limit": count}):
+                window, taken = self._held(fragment, part, {"offset": at, "limit": part})
+                yield window
+                at += taken
+                self._left -= taken
+                if taken < part:
+                    break
+
+    def _filtered(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the same of a filter: the matching rows are found first, of which an address takes 8 bytes."""
+        most = None if self._left == _ALL else self._offset + self._left
+        with using_storage(self._request.uri):
+            large = offsets_matching(self._dataset, fragment, self._where, most)
+        found = self._matching(fragment) if large is None else large
+        addresses = found[self._offset :][: self._left]
+        self._offset -= min(self._offset, len(found))
+        self._left -= len(addresses)
+        if large is not None:
+            yield from self._chosen(fragment, addresses)
+            return
+        at = 0
+        while at < len(addresses):
+            around = addresses[at : at + self._window]
+            for part in self._parts(fragment, len(around), self._between(around)):
+                window, taken = self._held(fragment, part, self._between(addresses[at : at + part]))
+                yield window
+                at += taken
+                if taken < part:
+                    break
+
+    def _chosen(self, fragment: lance.LanceFragment, offsets: Addresses) -> Iterator[list[pa.RecordBatch]]:
+        """Yield the rows at physical offsets: a filter that reads large values is not evaluated once more."""
+        places = offsets
+        if fragment.num_deletions:
+            live = deletions.live(fragment, RowRange(0, fragment.physical_rows))
+            places = np.searchsorted(np.flatnonzero(live), offsets)
+        while len(places):
+            begin = int(places[0])
+            rows = int(places[np.searchsorted(places, begin + self._window) - 1]) + 1 - begin
+            for part in self._parts(fragment, rows, {"offset": begin, "limit": rows}):
+                window, taken = self._held(fragment, part, {"offset": begin, "limit": part})
+                wanted = np.zeros(taken, np.bool_)
+                wanted[places[: np.searchsorted(places, begin + taken)] - begin] = True
+                ends = np.cumsum([batch.num_rows for batch in window])[:-1]
+                yield [batch.filter(pa.array(m)) for batch, m in zip(window, np.split(wanted, ends), strict=True)]
+                begin += taken
+                places = places[np.searchsorted(places, begin) :]
+                if taken < part:
+                    break
+
+    def _held(
+        self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any]
+    ) -> tuple[list[pa.RecordBatch], int]:
+        """Scan a window; return as many of its rows as may be held, and how many these are.
+
+        What is more is let go, and scanned again once the reader has come so far: one that stalls keeps no wide rows.
+        """
+        held: list[pa.RecordBatch] = []
+        left, taken = _HELD_BYTES, 0
+        with using_storage(self._request.uri):
+            scanner = self._scanner(fragments=[fragment], **options)
+            for batch in judged(iter(scanner.to_batches()), self._request.where):
+                size = bytes_beside_dictionaries(batch)
+                if size > left:
+                    fitting = _rows_within(batch, left)
+                    if fitting or not taken:
+                        held.append(_copied(batch.slice(0, max(1, fitting))))
+                        taken += held[-1].num_rows
+                    break
+                held.append(batch)
+                taken += batch.num_rows
+                left -= size
+            else:
+                if _HELD_BYTES - left < _WINDOW_BYTES // 2:
+                    self._window = min(self._most, 2 * self._window)
+                return held, rows
+        self._window = max(1, taken)
+        return held, taken
+
+    def _matching(self, fragment: lance.LanceFragment) -> Addresses:
+        """Return the addresses of the rows that the filter matches, as many as are asked for."""
+        most: dict[str, Any] = {} if self._left == _ALL else {"limit": self._offset + self._left}
+        with using_storage(self._request.uri):
+            scanner = self._dataset.scanner(
+                columns=[],
+                filter=self._where,
+                fragments=[fragment],
+                with_row_address=True,
+                scan_in_order=True,
+                **most,
+            )
+            found = judged(iter(scanner.to_batches()), self._request.where)
+            parts = [batch.column("_rowaddr").to_numpy().astype(np.int64) for batch in found]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
+
+    def _between(self, addresses: Addresses) -> dict[str, Any]:
+        inside = f"_rowaddr >= {addresses[0]} AND _rowaddr <= {addresses[-1]}"
+        return {"filter": f"({self._where}) AND {inside}"}
+
+    def _parts(self, fragment: lance.LanceFragment, rows: int, window: dict[str, Any]) -> list[int]:
+        """Return how many rows of a window can be held at once, part by part: of blobs their sizes tell it."""
+        if not self._blobs:
+            return [rows]
+        with using_storage(self._request.uri):
+            places = self._dataset.scanner(columns=self._blobs, fragments=[fragment], scan_in_order=True, **window)
+            found = places.to_table()
+        sizes = np.sum([blob_sizes(found.column(name).combine_chunks()) for name in self._blobs], axis=0)
+        parts = np.cumsum(sizes) // _WINDOW_BYTES
+        starts = np.flatnonzero(np.diff(parts, prepend=-1))
+        return [int(part) for part in np.diff([*starts.tolist(), rows])]
+
+    def _scanner(self, **options: Any) -> lance.LanceScanner:
+        return self._dataset.scanner(
+            columns=self._columns,
+            with_row_id=self._request.with_row_id,
+            with_row_address=self._request.with_row_address,
+            blob_handling=_BLOBS_AS_BYTES,
+            scan_in_order=True,
+            batch_readahead=1,
+            fragment_readahead=1,
+            io_buffer_size=_READ_AHEAD_BYTES,
+            batch_size=max(BATCH_ROWS, self._request.batch_size),
+            **options,
+        )
+
+
+def _row_bytes(fragment: lance.FragmentMetadata) -> float:
+    """Return the bytes of a row in the widest of a fragment's files."""
+    return max((f.file_size_bytes or 0 for f in fragment.files), default=0) / max(1, fragment.physical_rows)
+
+
+def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float:
+    """Return the bytes of a row of some of the first rows, once decoded: values may be well compressed."""
+    if not columns:
+        return 0.0
+    rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
+    return float(sum(map(bytes_beside_dictionaries, rows.to_batches())) / max(1, rows.num_rows))
+
+
+def _rows_within(batch: pa.RecordBatch, size: int) -> int:
+    """Return how many of the first rows fit into this many bytes."""
+    low, high = 0, batch.num_rows
+    while low < high:
+        middle = (low + high + 1) // 2
+        if bytes_beside_dictionaries(batch.slice(0, middle)) <= size:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the same rows without the memory of those around them, which a slice keeps."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_batch(rows)
+    return pa.ipc.open_stream(sink.getvalue()).read_next_batch()
+
+
+def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
+    """Yield the rows in batches of as many rows and bytes as are asked for, but of one row at the least."""
+    rows = request.batch_size or BATCH_ROWS
+    for batch in batches:
+        count = max(1, batch.num_rows)
+        most = max(1, min(rows, int(request.batch_bytes * count / max(bytes_beside_dictionaries(batch), 1))))
+        for at in range(0, batch.num_rows, most):
+            yield batch.slice(at, most)

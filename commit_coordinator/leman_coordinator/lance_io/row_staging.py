@@ -1,0 +1,233 @@
+"""Rows that a caller adds, on their way into a table: a data file for each new fragment, in no version of it yet."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from lance.file import LanceFileWriter
+
+from leman_coordinator.lance_io import committed_files
+from leman_coordinator.tables.fitting import Fitting
+from leman_coordinator.tables.incoming import Incoming, batches
+from leman_coordinator.tables.requests import AppendRowsRequest
+from leman_coordinator.tables.sent_rows import RowsDigest
+from leman_core.functions import blobs
+from leman_core.model import keys
+from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.model.plan import StagedFile
+from leman_core.model.sent_rows import SentRows
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.view_metadata import is_view
+from leman_core.storage.column_file_writer import blob_descriptors, holds_structs
+from leman_core.storage.column_files import data_path, digest_of
+from leman_core.storage.error_translation import first_line, is_definite, using_storage
+from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.object_stores.requests import count
+from leman_core.storage.tables import LanceTables, snapshot_of
+from leman_core.storage.views.files import new_name, remove_staged
+
+#: Rows of a fragment at the most, where the caller leaves it open: as Lance chooses.
+FRAGMENT_ROWS = 1 << 20
+#: Bytes of a fragment's file, from which on the next one is begun.
+_FRAGMENT_BYTES = 16 << 30
+_OLDEST_FORMAT = (2, 0)
+_COLUMNS_LISTED = 40
+
+
+class StagedRows:
+    """The files of one upload, written by one thread. Whoever makes it discards it, or has it committed."""
+
+    stays = True
+
+    def __init__(self, uri: str, max_rows_per_fragment: int = 0) -> None:
+        """Open the table.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND.
+            FailedPrecondition: IS_A_VIEW; FILE_FORMAT_NOT_SUPPORTED – the table is of Lance's first file format.
+            LemanError: what else `LanceTables.dataset` raises.
+        """
+        self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
+        check_takes_rows(self._table)
+        self._columns: tuple[TableField, ...] = ()
+        self._files = RowFiles(self._table, max_rows_per_fragment)
+
+    @property
+    def files(self) -> list[StagedFile]:
+        return self._files.files
+
+    def request(self, request_id: str, body: str) -> AppendRowsRequest:
+        """Return what is to be committed."""
+        table = self._table
+        return AppendRowsRequest(table.uri, request_id, body, table.incarnation, self._columns, tuple(self.files))
+
+    def write(self, incoming: Incoming) -> SentRows:
+        """Write all that comes, until the stream ends; return which rows came.
+
+        Raises:
+            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; and as `Fitting`.
+            FailedPrecondition: as `Fitting`.
+            LemanError: what `Incoming.end` was told; what `storage_errors.unusable` gives.
+        """
+        schema, coming = batches(incoming)
+        fitting = Fitting(schema, self._table.fields)
+        self._columns, digest = fitting.columns, RowsDigest(schema)
+        for batch in coming:
+            for part in fitting.fitted(batch):
+                self._files.write(part)
+            digest.add(batch)
+        self._files.close()
+        return digest.sent()
+
+    def is_outlived(self) -> bool:
+        """Tell whether the table was dropped, or another one is in its place."""
+        return is_outlived(self._table)
+
+    def discard(self) -> None:
+        """Remove the files. What cannot be removed stays, until garbage is collected."""
+        self._files.discard()
+
+
+class RowFiles:
+    """Data files of new fragments, one after the other. Whoever makes them discards them, or has them committed."""
+
+    def __init__(self, table: TableSnapshot, max_rows: int = 0) -> None:
+        self._table = table
+        self._rows = max_rows or FRAGMENT_ROWS
+        self._file: _RowsFile | None = None
+        self._names: list[str] = []
+        self.files: list[StagedFile] = []
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows in the types that are written to the table's columns.
+
+        Raises:
+            LemanError: what `storage_errors.unusable` gives.
+        """
+        while batch.num_rows:
+            if self._file is None:
+                self._file = self._begun(batch.schema)
+            part = batch.slice(0, self._rows - self._file.rows)
+            self._file.write(part)
+            batch = batch.slice(part.num_rows)
+            if self._file.rows >= self._rows or self._file.bytes >= _FRAGMENT_BYTES:
+                self._close_file()
+
+    def close(self) -> None:
+        """Publish the last file, and note all of them.
+
+        Raises:
+            LemanError: what `storage_errors.unusable` and `committed_files.note` raise.
+        """
+        self._close_file()
+        if self.files:
+            committed_files.note(self._table.uri, self.files)
+
+    def discard(self) -> None:
+        """Remove the files. What cannot be removed stays, until garbage is collected."""
+        self._file = None  # a writer that is dropped leaves no file
+        remove_staged(self._table.uri, self._names)
+
+    def _begun(self, schema: pa.Schema) -> _RowsFile:
+        name = new_name(keys.ROWS_FILE_PREFIX)
+        self._names.append(name)
+        return _RowsFile(self._table, name, schema)
+
+    def _close_file(self) -> None:
+        if self._file is not None:
+            self.files.append(self._file.close())
+            self._file = None
+
+
+class _RowsFile:
+    """One file of rows. It is published by `close` alone."""
+
+    def __init__(self, table: TableSnapshot, name: str, schema: pa.Schema) -> None:
+        self._uri = table.uri
+        self._name = name
+        self._described = _described_blobs(schema, table.file_format)
+        self._schema = pa.schema(
+            [blob_descriptors(f.name, None)[0] if f.name in self._described else f for f in schema]
+        )
+        self.rows = 0
+        self.bytes = 0
+        count(self._uri, "lance", writes=True)
+        with using_storage(self._uri):
+            version = "{}.{}".format(*table.file_format)
+            self._writer = LanceFileWriter(
+                data_path(self._uri, name), self._schema, version=version, storage_options=lance_options(self._uri)
+            )
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        arrays = [self._stored(field.name, batch.column(field.name)) for field in self._schema]
+        with self._writing():
+            self._writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        self.rows += batch.num_rows
+        self.bytes += batch.nbytes
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Raise COMMIT_REFUSED if Lance will never accept the values; it does not name their column."""
+        try:
+            with using_storage(self._uri):
+                yield
+        except Unavailable as error:
+            if error.__cause__ is None or not is_definite(error.__cause__):
+                raise
+            names = ", ".join(self._schema.names[:_COLUMNS_LISTED])
+            raise FailedPrecondition(
+                "COMMIT_REFUSED",
+                f"Lance cannot store values of the columns {names}: {first_line(error.__cause__)}. Correct the values, "
+                "or give the column of this type another one",
+                uri=self._uri,
+            ) from error.__cause__
+
+    def _stored(self, name: str, values: pa.Array) -> pa.Array:
+        if name in self._described:
+            return blob_descriptors(name, values)[1]
+        return pa.concat_arrays([values]) if values.offset and holds_structs(values.type) else values
+
+    def close(self) -> StagedFile:
+        with self._writing():
+            self._writer.close()
+        size, digest = digest_of(self._uri, self._name)
+        return StagedFile(
+            file=self._name,
+            size_bytes=size,
+            digest=digest,
+            physical_rows=self.rows,
+            rows_computed=self.rows,
+            rows_failed=0,
+        )
+
+
+def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequence[str]:
+    """Return the columns whose bytes Lance's newer kind of blob describes."""
+    return [f.name for f in schema if blobs.is_blob(f) and file_format >= blobs.V2_FORMAT]
+
+
+def is_outlived(table: TableSnapshot) -> bool:
+    """Tell whether a table was dropped, or another one is in its place."""
+    try:
+        now = snapshot_of(table.uri, LanceTables().dataset(table.uri), ())
+    except NotFound:
+        return True
+    return now.incarnation != table.incarnation
+
+
+def check_takes_rows(table: TableSnapshot) -> None:
+    """Refuse a table whose rows callers cannot write.
+
+    Raises:
+        FailedPrecondition: IS_A_VIEW; FILE_FORMAT_NOT_SUPPORTED – the table is of Lance's first file format.
+    """
+    if is_view(table.metadata):
+        raise FailedPrecondition("IS_A_VIEW", f"{table.uri} is a view: its rows come from its source", uri=table.uri)
+    if table.file_format < _OLDEST_FORMAT:
+        raise FailedPrecondition(
+            "FILE_FORMAT_NOT_SUPPORTED",
+            f"Table {table.uri} is written in Lance's first file format: write it anew with lance.write_dataset",
+            uri=table.uri,
+        )

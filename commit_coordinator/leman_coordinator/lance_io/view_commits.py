@@ -1,0 +1,280 @@
+"""The Lance side of commits to views: creation, and one version with everything that a refresh changed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from lance import LanceOperation
+from lance.fragment import DataFile as LanceDataFile
+from lance.fragment import DeletionFile, FragmentMetadata
+from lance.schema import LanceSchema
+
+from leman_coordinator.lance_io.commit_outcomes import commit_outcomes
+from leman_coordinator.lance_io.installable_files import InstallableFile, with_files, with_layout_of
+from leman_core.model.errors import FailedPrecondition, NotFound
+from leman_core.model.plan import StagedFile
+from leman_core.model.row_address import fragments_of, offsets_of
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID
+from leman_core.model.view_rows import Ids
+from leman_core.process.crash_points import crash_point
+from leman_core.storage import column_file_checks, commit_history
+from leman_core.storage.conditional_puts import check_store
+from leman_core.storage.error_translation import using_storage
+from leman_core.storage.object_stores.requests import counted_table
+from leman_core.storage.table_creation import commit_first, create_empty
+from leman_core.storage.tables import INCARNATION_KEY, open_table
+from leman_core.storage.views.files import storage_version
+
+#: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
+LAST_REQUEST = "leman::view::last_request"
+_TIMEOUT = timedelta(seconds=300)
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A file that takes the place of columns in a fragment."""
+
+    fragment_id: int
+    file: InstallableFile
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class ViewDelta:
+    """All that one version changes in a view."""
+
+    #: Files, each with its number of rows, that become new fragments, in order.
+    appended: Sequence[tuple[InstallableFile, int]]
+    swapped: Sequence[Swap]
+    #: Row addresses.
+    evicted: Ids
+    #: Of the schema; other keys stay.
+    metadata: Mapping[str, str]
+    #: Whether nothing of before stays.
+    replace_all: bool = False
+
+
+class ViewFiles:
+    """The check of staged files of one view, for many threads at once.
+
+    Args:
+        uri: The view's.
+        opened: The view, where it is open.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND – there is no such view.
+    """
+
+    def __init__(self, uri: str, opened: lance.LanceDataset | None = None) -> None:
+        self._uri = uri
+        self._dataset = open_table(uri) if opened is None else opened
+        self._types = {field.name: field.type for field in self._dataset.schema}
+        self._layouts: dict[tuple[object, ...], LanceDataFile] = {}
+
+    @property
+    def data_columns(self) -> frozenset[str]:
+        """All columns but the source's row id: those that are replaced when values change."""
+        return frozenset(self._types) - {SOURCE_ROW_ID}
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset(self._types)
+
+    def prepare(self, staged: StagedFile, columns: Collection[str] | None) -> InstallableFile:
+        """Check the content of a staged file and return it as an installable one.
+
+        Args:
+            columns: The columns that the file must have, exactly; None: some of the data columns.
+
+        Raises:
+            FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
+            LemanError: what `column_file_checks.read_verified` raises.
+        """
+        content = column_file_checks.read_verified(self._uri, staged)
+        names = content.schema.names
+        fits = bool(names) and set(names) <= self.data_columns if columns is None else set(names) == set(columns)
+        if not fits or len(set(names)) < len(names):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH", f"{staged.file} holds columns {', '.join(names)}, which do not fit"
+            )
+        for field in content.schema:
+            if field.type != column_file_checks.type_in_file(self._types[field.name]):
+                raise FailedPrecondition(
+                    "TYPE_MISMATCH",
+                    f"Type mismatch for column {field.name}: {staged.file} holds {field.type}, "
+                    f"the view has {self._types[field.name]}",
+                )
+        return InstallableFile(staged.file, self._data_file(staged, tuple(names), content.format))
+
+    def _data_file(self, staged: StagedFile, names: tuple[str, ...], version: tuple[int, int]) -> LanceDataFile:
+        layout = self._layouts.get((names, version))
+        if layout is None:
+            with using_storage(self._uri):
+                layout = self._layouts[names, version] = LanceDataFile.create(self._dataset, staged.file)
+        return with_layout_of(layout, staged)
+
+
+def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
+    """Make the table of a view from placeholder files that lie in its data folder, and return its version.
+
+    Where this very request made the table already, it has to be completed with `complete_creation` instead.
+
+    Raises:
+        CommitConflict: Another writer came between.
+        CommitUnclear: The view may have been made.
+        FailedPrecondition: as `commit_outcomes`.
+    """
+    check_store(uri.rpartition("/")[0])
+    made = with_request(schema, request_id)
+    properties = commit_history.view_properties(request_id, job_id, "CreatePlaceholders", len(files))
+    with commit_outcomes(uri):
+        if files:
+            template = _template(made)
+            layout = template.get_fragments()[0].metadata.files[0]
+            fragments = [FragmentMetadata(0, [with_layout_of(layout, file)], file.physical_rows) for file in files]
+            operation = LanceOperation.Overwrite(template.lance_schema, fragments)
+            transaction = lance.Transaction(0, operation, str(uuid.uuid4()), properties)
+            commit_first(uri, transaction, stable_row_ids=True, timeout=_TIMEOUT)
+        else:
+            create_empty(uri, made, stable_row_ids=True, version=storage_version(made), properties=properties)
+    crash_point("coordinator.view_created")
+    return complete_creation(uri)
+
+
+def find(uri: str) -> lance.LanceDataset | None:
+    """Return the table at a uri; None where there is none.
+
+    Raises:
+        LemanError: what else `open_table` raises.
+    """
+    try:
+        return open_table(uri)
+    except NotFound:
+        return None
+
+
+def is_made_by(dataset: lance.LanceDataset, request_id: str) -> bool:
+    """Tell whether this request was the last one that made or changed the view's rows."""
+    return (dataset.schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
+
+
+def complete_creation(uri: str) -> int:
+    """Give a view its incarnation where it has none yet, and return its version.
+
+    Lance cannot do that in one commit with the rows.
+    """
+    dataset = open_table(uri)
+    if not dataset.config().get(INCARNATION_KEY):
+        with commit_outcomes(uri):
+            dataset.update_config({INCARNATION_KEY: uuid.uuid4().hex})
+    return int(dataset.version)
+
+
+def apply_delta(
+    dataset: lance.LanceDataset, change: ViewDelta, operation: str, request_id: str, job_id: str
+) -> lance.LanceDataset:
+    """Commit a change on top of the version of `dataset`, and return the view with it.
+
+    Raises:
+        CommitConflict: Somebody else committed since, other than settings and indexes.
+        CommitUnclear: The commit may have been made.
+        FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a fragment that is not there; else as
+            `commit_outcomes`.
+    """
+    fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
+    highest = max(fragments, default=-1)
+    if change.replace_all:
+        fragments = {i: _emptied(m, int(dataset.version)) for i, m in fragments.items()}
+    else:
+        _evict(dataset, fragments, change.evicted)
+        for swap in change.swapped:
+            fragments[swap.fragment_id] = with_files(fragments[swap.fragment_id], [swap.file.data_file])
+    for i, (file, rows) in enumerate(change.appended, start=highest + 1):
+        fragments[i] = FragmentMetadata(i, [file.data_file], rows)
+    schema = _lance_schema(dataset, {**change.metadata, LAST_REQUEST: request_id})
+    merge = LanceOperation.Merge(list(fragments.values()), schema)
+    transaction = lance.Transaction(
+        int(dataset.version),
+        merge,
+        str(uuid.uuid4()),
+        commit_history.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
+    )
+    with commit_outcomes(dataset.uri):
+        return counted_table(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT))
+
+
+def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:
+    """Return the schema with the note by which a lost answer is found."""
+    return _with_metadata(schema, {LAST_REQUEST: request_id})
+
+
+def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
+    changed = {key.encode(): value.encode() for key, value in updates.items()}
+    return schema.with_metadata({**(schema.metadata or {}), **changed})
+
+
+def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
+    """Return the table's own schema with updated metadata.
+
+    It is made as pickle would make it: an Arrow schema says less of dictionaries than Lance has to know about fragments
+    that stay.
+    """
+    metadata = _with_metadata(dataset.schema, updates).metadata
+    parts: Any = dataset.lance_schema.__reduce__()
+    restore, (_, *fields) = parts
+    made: LanceSchema = restore(json.dumps({key.decode(): list(value) for key, value in metadata.items()}), *fields)
+    return made
+
+
+def _template(schema: pa.Schema) -> lance.LanceDataset:
+    """Make a view of one row in memory: its field ids and file layout are those of the real one."""
+    row = {
+        field.name: pa.array([0 if field.name == SOURCE_ROW_ID else False], field.type)
+        if field.name in {SOURCE_ROW_ID, IS_SET}
+        else pa.nulls(1, field.type)
+        for field in schema
+    }
+    return lance.write_dataset(
+        pa.table(row, schema=schema),
+        f"memory://{uuid.uuid4().hex}",
+        enable_stable_row_ids=True,
+        data_storage_version=storage_version(schema),  # type: ignore[arg-type]
+    )
+
+
+def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], addresses: Ids) -> None:
+    """Delete rows in the metadata of their fragments."""
+    if not len(addresses):
+        return
+    ordered = np.sort(addresses)
+    ids, starts = np.unique(fragments_of(ordered), return_index=True)
+    for fragment_id, offsets in zip(ids.tolist(), np.split(offsets_of(ordered), starts[1:]), strict=True):
+        fragment = dataset.get_fragment(fragment_id)
+        if fragment is None:
+            raise FailedPrecondition("FRAGMENT_GONE", f"Fragment {fragment_id} has rows to be evicted and is not there")
+        left = fragment.delete_rows(offsets.tolist())
+        fragments[fragment_id] = _emptied(fragment.metadata, int(dataset.version)) if left is None else left
+
+
+def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
+    """Return the fragment with all its rows deleted.
+
+    A Merge must name every fragment, and drops such ones without ever reading their deletion file: there is none.
+    """
+    nothing_left = {
+        "read_version": version,
+        "id": 0,
+        "file_type": "bitmap",
+        "num_deleted_rows": metadata.physical_rows,
+        "base_id": None,
+    }
+    deletions: DeletionFile = DeletionFile.from_json(json.dumps(nothing_left))  # type: ignore[misc,call-arg]
+    return dataclasses.replace(metadata, deletion_file=deletions)

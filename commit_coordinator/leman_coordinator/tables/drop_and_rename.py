@@ -1,0 +1,93 @@
+"""Tables and views that go, and tables that get another name: one at a time, while nothing is committed to them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.lance_io import drop_notes, table_removal, view_drop
+from leman_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
+from leman_coordinator.request_deduplication import RequestMemory
+from leman_coordinator.requests import CommitResult
+from leman_core.model.errors import Aborted, Unavailable
+from leman_core.server.blocking import BlockingPool
+from leman_core.storage.incarnations import incarnation_at
+from leman_core.storage.locations import database_and_table
+
+_THREADS = 2
+
+
+class Names:
+    """What takes names from tables, and gives them."""
+
+    def __init__(self, queues: CommitQueues, memory: RequestMemory) -> None:
+        self._queues = queues
+        self._memory = memory
+        self._pool = BlockingPool(_THREADS, name="names")
+
+    def close(self) -> None:
+        """Refuse further work."""
+        self._pool.close()
+
+    async def drop(self, uri: str, request_id: str, *, force: bool) -> CommitResult:
+        """Remove a table.
+
+        Raises:
+            LemanError: what `TableService.DropTable` (protos/leman/v1/tables.proto) names.
+        """
+        async with self._queues.alone(uri):
+            check, remove = partial(table_removal.check, uri, force=force), partial(table_removal.remove, uri)
+            await self._pool.run(drop_notes.once, uri, request_id, check, remove)
+            self._forget(uri)
+        return CommitResult(0, operation="DropTable")
+
+    async def drop_view(self, uri: str, request_id: str, *, force: bool) -> CommitResult:
+        """Remove a view.
+
+        Raises:
+            LemanError: what `CommitService.DropView` (protos/leman/v1/commit.proto) names.
+        """
+        database, name = database_and_table(uri)
+        async with self._queues.alone(uri):
+            check, remove = (
+                partial(view_drop.check, database, name, force=force),
+                partial(view_drop.drop, database, name),
+            )
+            await self._pool.run(drop_notes.once, uri, request_id, check, remove)
+            self._forget(uri)
+        return CommitResult(0, operation="DropView")
+
+    async def rename(self, uri: str, new_uri: str, request_id: str, body: str, *, force: bool) -> CommitResult:
+        """Give a table another name.
+
+        Args:
+            body: tells the request from another one under the same id.
+
+        Raises:
+            LemanError: what `TableService.RenameTable` (protos/leman/v1/tables.proto) names.
+        """
+        table_removal.check_renames(uri)
+        first, second = sorted((uri, new_uri))
+        async with self._queues.alone(first), self._queues.alone(second):
+            version = await self._pool.run(table_removal.renamed, new_uri, request_id, body)
+            if not version:
+                await self._pool.run(partial(table_removal.check, uri, force=force))
+                version = await self._pool.run(_renamed, uri, new_uri, request_id, body)
+                self._forget(uri)
+                self._forget(new_uri)
+            incarnation = await self._pool.run(incarnation_at, new_uri)
+        return CommitResult(version, operation="RenameTable", place=new_uri, incarnation=incarnation or "")
+
+    def _forget(self, uri: str) -> None:
+        """Forget what is known of the table that was at a place."""
+        self._queues.forget(uri)
+        self._memory.forget(uri)
+
+
+def _renamed(uri: str, new_uri: str, request_id: str, body: str) -> int:
+    try:
+        return table_removal.rename(uri, new_uri, request_id, body)
+    except CommitConflict as conflict:
+        raise Aborted("CONFLICT", f"Another writer of {uri} came first: {conflict}. Send the call again") from None
+    except CommitUnclear as unclear:
+        raise Unavailable("COMMIT_UNKNOWN", f"{uri} was not renamed: {unclear}. Send the same call again") from None

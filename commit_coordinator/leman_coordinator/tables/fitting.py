@@ -1,0 +1,208 @@
+"""Whether rows that a caller sends fit a table, and their values in the types of its columns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Container, Iterator, Sequence
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from leman_coordinator.tables.decoded_size import decoded_bytes, swells
+from leman_coordinator.tables.incoming import MAX_BATCH_BYTES
+from leman_core.functions import binding, blobs
+from leman_core.functions.exact_casts import advice, convertible, exact_cast
+from leman_core.functions.nested_types import check_json
+from leman_core.functions.validation import column_not_found
+from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.table import TableField
+from leman_core.sql.arrow_names import rust_name
+
+#: Rows whose values are converted at once.
+_CONVERTED_ROWS = 1 << 16
+#: Types for which no cast of SQL is named: it depends on the values, or there is none.
+_WITHOUT_ADVICE = (pt.is_boolean, pt.is_null, pt.is_fixed_size_binary, pt.is_time, pt.is_duration)
+
+
+class Fitting:
+    """What brings batches of one schema into the types of a table's columns.
+
+    A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
+    large_string, a list of int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of
+    the column's floats, and refused where they are too large for these. `exact_casts.castable` says which sorts of
+    values are never made of one another.
+    """
+
+    def __init__(
+        self,
+        given: pa.Schema,
+        table: Sequence[TableField],
+        *,
+        whole: bool = True,
+        computed: Collection[str] = (),
+        clocks: Collection[str] = (),
+        kept: Collection[str] = (),
+    ) -> None:
+        """Compare the schemas.
+
+        Args:
+            whole: whether the rows are new ones, and so need all columns that cannot be NULL.
+            computed: columns whose values SQL gave.
+            clocks: columns that get the time of the call, `now()`: it is made what the column holds, such as a date.
+            kept: columns whose values the table has already.
+
+        Raises:
+            InvalidArgument: BAD_COLUMN – a column stands there twice, or there is none.
+            FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column; COLUMN_REQUIRED – one that cannot be
+                NULL is left out; TYPE_MISMATCH – values of a column cannot be converted.
+        """
+        if not given.names or len(set(given.names)) < len(given.names):
+            message = "A column is given twice" if given.names else "The rows have no column"
+            raise InvalidArgument("BAD_COLUMN", message, field="arrow_ipc")
+        known = {column.name: column for column in table}
+        for name in given.names:
+            if name not in known:
+                raise column_not_found(name, list(known))
+        required = [c.name for c in table if not c.arrow.nullable and c.name not in given.names]
+        if whole and required:
+            raise FailedPrecondition(
+                "COLUMN_REQUIRED",
+                f"Column '{required[0]}' cannot be NULL, and the rows do not have it",
+                column=required[0],
+            )
+        #: The columns that the rows have, in the table's order.
+        self.columns = tuple(column for column in table if column.name in given.names)
+        #: Of the batches that come out.
+        self.schema = pa.schema([taken(column.arrow) for column in self.columns])
+        self._kept = frozenset(kept)
+        for field in self.schema:
+            have = given.field(field.name).type
+            _check(field.name, have, field.type, computed=field.name in computed, clock=field.name in clocks)
+
+    def fitted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Yield a batch in the types of the table's columns, in parts where values have to be converted.
+
+        Raises:
+            FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – one is NULL that cannot be.
+            InvalidArgument: BATCH_TOO_LARGE – values that a few bytes say become too many.
+        """
+        columns = [batch.column(field.name) for field in self.schema]
+        for field, values in zip(self.schema, columns, strict=True):
+            if values.null_count and not field.nullable:
+                raise FailedPrecondition(
+                    "NULL_VALUE", f"Column '{field.name}' cannot be NULL, and a row has NULL there", column=field.name
+                )
+            if pt.is_nested(values.type):
+                check_size(field, values)
+        alike = all(values.type.equals(field.type) for field, values in zip(self.schema, columns, strict=True))
+        most = batch.num_rows if alike else _CONVERTED_ROWS
+        for at in range(0, batch.num_rows, max(1, most)):
+            parts = zip(self.schema, (values.slice(at, most) for values in columns), strict=True)
+            yield pa.RecordBatch.from_arrays([self._part(*part) for part in parts], schema=self.schema)
+
+    def _part(self, field: pa.Field, values: pa.Array) -> pa.Array:
+        made = _converted(field, values)
+        if field.name not in self._kept:
+            try:
+                check_json(made)
+            except ValueError as error:
+                raise FailedPrecondition(
+                    "TYPE_MISMATCH",
+                    f"Type mismatch for column {field.name}: a value cannot be stored as JSON: {error}",
+                    column=field.name,
+                    given=values.type,
+                    column_type=field.type,
+                ) from None
+        return made
+
+
+def check_not_computed(names: Container[str], table: Sequence[TableField]) -> None:
+    """Refuse values for columns that functions compute.
+
+    Raises:
+        FailedPrecondition: COLUMN_IS_COMPUTED.
+    """
+    for column in table:
+        if column.name in names and binding.read(column.arrow) is not None:
+            raise FailedPrecondition(
+                "COLUMN_IS_COMPUTED",
+                f"Column '{column.name}' has the values of its function: leave it out, and change what it reads",
+                column=column.name,
+            )
+
+
+def taken(column: pa.Field) -> pa.Field:
+    """Return what is written to a column: of blobs their bytes."""
+    if blobs.is_blob(column):
+        return blobs.values_field(column).with_nullable(column.nullable)
+    return column
+
+
+def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool, clock: bool) -> None:
+    if not convertible(have, want) and not (clock and pt.is_temporal(have) and pt.is_temporal(want)):
+        source = "the expression gives" if computed else "the rows have"
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {name}: {source} {have}, the column is {want}"
+            f"{_sql_advice(have, want) if computed else advice(have, want)}",
+            column=name,
+            given=have,
+            column_type=want,
+        )
+
+
+def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
+    """Return which SQL would be taken, where that is known."""
+    if pt.is_floating(have) and pt.is_decimal(want):
+        kind = f"decimal({want.precision}, {want.scale})"
+        return (
+            f". In SQL a number with a fraction is a double: write it in quotes, like cast('1.5' as {kind}), or send "
+            f"it in `values`. cast(… as {kind}) rounds other doubles"
+        )
+    if pt.is_timestamp(want) and (pt.is_timestamp(have) or pt.is_date(have)):
+        gives = "takes it for the time there" if want.tz else "gives the time in UTC"
+        return f". Say what is meant: arrow_cast(…, '{rust_name(want)}') {gives}"
+    if pt.is_timestamp(have) and pt.is_date(want):
+        return ". Say that the time of day is cut off: cast(… as date)"
+    if pt.is_nested(have) or pt.is_nested(want) or pt.is_dictionary(want) or isinstance(want, pa.BaseExtensionType):
+        return ""
+    if pt.is_boolean(have) and pt.is_decimal(want):
+        return f". Convert it: cast(cast(… as int) as decimal({want.precision}, {want.scale}))"
+    if any(is_kind(want) for is_kind in _WITHOUT_ADVICE):
+        return ""
+    return f". Convert it: arrow_cast(…, '{rust_name(want)}')"
+
+
+def check_size(field: pa.Field, values: pa.Array) -> None:
+    """Refuse values that take too much memory once they are in the type of a column.
+
+    Raises:
+        InvalidArgument: BATCH_TOO_LARGE.
+    """
+    if values.type.equals(field.type) or not swells(values.type):
+        return
+    size = decoded_bytes(values, field.type)
+    if size > MAX_BATCH_BYTES:
+        raise InvalidArgument(
+            "BATCH_TOO_LARGE",
+            f"{len(values)} values of column '{field.name}', sent as {values.type}, have {size} bytes as {field.type}, "
+            f"at most {MAX_BATCH_BYTES} are taken at once: send smaller batches",
+            field="arrow_ipc",
+        )
+
+
+def _converted(field: pa.Field, values: pa.Array) -> pa.Array:
+    if values.type.equals(field.type):
+        return values
+    check_size(field, values)
+    try:
+        if pt.is_dictionary(values.type) and not pt.is_dictionary(field.type):
+            check_size(field, values.dictionary)
+        return exact_cast(values, field.type)
+    except (pa.ArrowException, OverflowError, ValueError) as error:
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {field.name}: a value does not fit {field.type}: {error}",
+            column=field.name,
+            given=values.type,
+            column_type=field.type,
+        ) from None

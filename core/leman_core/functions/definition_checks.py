@@ -1,0 +1,174 @@
+"""What a function's definition must be to be registered. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+
+import pyarrow as pa
+
+from leman_core.functions.remote_addresses import parse_address
+from leman_core.model.errors import InvalidArgument
+from leman_core.model.udf import ErrorAction, RemoteFunction, Resources, UdfDefinition, UdfKind
+from leman_core.sql import expressions
+
+MAX_NAME = 128
+#: Servers that one remote function may have.
+MAX_ADDRESSES = 64
+#: Bytes of a function's source.
+MAX_SOURCE = 64 << 10
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+#: A module and a name in it, which may be one of a class there; nothing of Python's own, such as `__loader__`.
+_ENTRYPOINT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:(?!__)[^\W\d]\w*(\.(?!__)[^\W\d]\w*)*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Spark lets tasks share a GPU in equal parts.
+_SHARED_GPU = 0.5
+#: With these a checkpoint key could be read in two ways.
+_SEPARATORS = ("_ver-", "_col-")
+
+
+def check_identity(name: str, version: str) -> None:
+    """Refuse what cannot be part of a file name and of a checkpoint key.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    for what, text in (("name", name), ("version", version)):
+        check_name(text, f"udf.{what}", what)
+
+
+def check_name(text: str, field: str, what: str = "name") -> None:
+    """Refuse what is no name, or no version, of a function.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"'{text[:200]}' is no {what} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
+            "and '-', not beginning with '.' or '-' and without '_ver-' and '_col-'",
+            field=field,
+        )
+
+
+def is_sha256(text: str) -> bool:
+    """Tell whether a text is a sha256 in lower-case hex."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def check_remote(remote: RemoteFunction) -> None:
+    """Refuse what says not properly where a remote function is served.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    if not 1 <= len(remote.addresses) <= MAX_ADDRESSES:
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"A remote function has 1 to {MAX_ADDRESSES} addresses, not {len(remote.addresses)}",
+            field="definition.remote_function.addresses",
+        )
+    check_name(remote.function, "definition.remote_function.function")
+    for address in remote.addresses:
+        parse_address(address)
+
+
+def check_definition(udf: UdfDefinition) -> None:
+    """Refuse a definition that contradicts itself.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    check_identity(udf.name, udf.version)
+    _check_sizes(udf)
+    _check_policy(udf)
+    if udf.kind is UdfKind.SQL or udf.sql_expression:
+        _check_sql(udf)
+        return
+    if udf.kind is UdfKind.REMOTE or udf.remote is not None:
+        _check_remote(udf)
+    elif bool(udf.bundle_sha256) == bool(udf.entrypoint):
+        raise _bad(udf, "needs either a bundle or an entrypoint", "entrypoint")
+    if udf.bundle_sha256 and (not is_sha256(udf.bundle_sha256) or not udf.bundle_python):
+        raise _bad(udf, "needs its bundle's sha256 in lower-case hex and its Python version", "python_bundle")
+    if udf.entrypoint and not _ENTRYPOINT.fullmatch(udf.entrypoint):
+        raise _bad(udf, "needs an entrypoint like package.module:name", "entrypoint")
+    if udf.input_types and len(udf.input_types) != len(udf.input_columns):
+        raise _bad(udf, "declares types for another number of inputs than it names", "input_schema")
+    if not udf.input_columns or not all(udf.input_columns):
+        raise _bad(udf, "has to name the columns it reads", "input_columns")
+    if not 0 <= udf.timeout_seconds < math.inf:
+        raise _bad(udf, "needs a timeout of 0 (no bound) or more seconds", "timeout_seconds")
+    if udf.blob and udf.output_type != pa.large_binary():
+        raise _bad(udf, "gives blobs: its output type is large_binary", "output_schema")
+    _check_resources(udf)
+
+
+def _check_sizes(udf: UdfDefinition) -> None:
+    bounds = udf.checkpoint
+    sizes = (udf.batch_size, bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size)
+    if min(sizes) < 0:
+        raise _bad(udf, "needs sizes of 0 (not asked) or more rows", "checkpoint")
+    if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
+        raise _bad(udf, "has a min_checkpoint_size above its max_checkpoint_size", "checkpoint")
+    if len(udf.source.encode()) > MAX_SOURCE:
+        raise _bad(udf, f"has a source of more than {MAX_SOURCE:,} bytes: send its beginning, or none", "source")
+
+
+def _check_policy(udf: UdfDefinition) -> None:
+    """Refuse what the SDK refuses, for whoever comes without it: on a worker it would be too late."""
+    policy = udf.error_policy
+    if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
+        raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")
+    for rule in policy.rules:
+        try:
+            re.compile(rule.message_pattern)
+        except re.error as error:
+            what = f"has a rule whose pattern {rule.message_pattern!r} is no regular expression: {error}"
+            raise _bad(udf, what, "error_policy.rules.message_pattern") from None
+        if rule.action is not ErrorAction.RETRY:
+            continue
+        if rule.max_attempts < 2 or not 0 <= rule.initial_backoff_seconds <= rule.max_backoff_seconds < math.inf:
+            what = "needs max_attempts of 2 or more, and an initial_backoff of at most max_backoff, to retry"
+            raise _bad(udf, what, "error_policy.rules")
+
+
+def _check_resources(udf: UdfDefinition) -> None:
+    wanted = udf.resources
+    if wanted.num_cpus < 0 or wanted.memory_bytes < 0:
+        raise _bad(udf, "cannot ask for less than nothing", "resources")
+    gpus = wanted.num_gpus
+    if not (math.isfinite(gpus) and (0 <= gpus <= _SHARED_GPU or (gpus > 0 and gpus == int(gpus)))):
+        raise _bad(
+            udf, "needs a whole number of GPUs, or a fraction of at most 0.5 of one to share", "resources.num_gpus"
+        )
+
+
+def _check_sql(udf: UdfDefinition) -> None:
+    if udf.kind is not UdfKind.SQL or not udf.sql_expression or udf.bundle_sha256 or udf.entrypoint:
+        raise _bad(udf, "needs an expression where its kind is SQL, and only there", "sql_expression")
+    options = udf.stateful or udf.batch_size or udf.input_types or udf.blob or udf.resources != Resources()
+    if options:
+        raise _bad(udf, "is SQL: it has no state, batch size, input types or resources", "kind")
+    expressions.check(udf.sql_expression, udf.input_columns)
+    read = expressions.inputs(udf.sql_expression, udf.input_columns)
+    if not read or set(read) != set(udf.input_columns):
+        raise _bad(
+            udf, f"has to name the columns it reads and no others; those it reads: {list(read)}", "input_columns"
+        )
+
+
+def _check_remote(udf: UdfDefinition) -> None:
+    if udf.kind is not UdfKind.REMOTE or udf.remote is None or udf.bundle_sha256 or udf.entrypoint:
+        raise _bad(udf, "says where it is served where its kind is remote, and only there", "remote_function")
+    if udf.stateful or udf.blob:
+        raise _bad(udf, "is remote: whether it has a state is its server's business, and it gives no blobs", "kind")
+    if len(udf.input_types) != len(udf.input_columns) or None in udf.input_types:
+        raise _bad(udf, "is remote: it declares the types of all its inputs", "input_schema")
+    check_remote(udf.remote)
+
+
+def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:
+    return InvalidArgument("BAD_UDF", f"Function {udf.name}@{udf.version} {what}", field=f"definition.{field}")

@@ -1,0 +1,246 @@
+"""Which Arrow types a column of a Lance table can have. Pure; docs/types.md is made by a test that asks Lance."""
+
+from __future__ import annotations
+
+import re
+import zoneinfo
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.types as pt
+
+from leman_core.functions.nested_types import rebuilt
+from leman_core.model.errors import FailedPrecondition
+
+#: From this file format on structs can be NULL.
+_NULL_STRUCTS = (2, 1)
+#: From this file format on there are maps.
+_MAPS = (2, 2)
+_OFFSET = re.compile(r"[+-][0-9]{2}(:?[0-9]{2})?")
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+#: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
+_KEYS = b"lance-schema:"
+#: Types whose values Lance writes in another form than Arrow's.
+_OWN_FORM = frozenset({"arrow.json", "lance.json"})
+#: Marks a column whose fields Lance keeps together, as one value for each row; inside of another type Lance ignores it.
+_PACKED_KEYS = (b"packed", b"lance-encoding:packed")
+_REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
+_INSTEAD = {
+    "decimal32": "Use pa.decimal128 with the same precision and scale",
+    "decimal64": "Use pa.decimal128 with the same precision and scale",
+    "interval": "Use pa.duration, or three integers in a struct",
+    "list view": "Use pa.list_",
+    "union": "Use a struct with one nullable field for each alternative",
+    "run-end encoded": "Use the type of its values: Lance encodes runs by itself",
+    "empty struct": "Give the struct a field",
+    "map with sorted keys": "Use pa.map_ without keys_sorted",
+    "fixed-size list of values of varying length": "Use pa.list_",
+    "fixed-size list of structs": "Use pa.list_",
+    "fixed-size list of size 0": "Use pa.list_",
+    "dictionary of other values than text, bytes, numbers": "Use the type of its values",
+    "dictionary of float16": "Use the type of its values: Arrow garbles these when it joins two of them",
+}
+
+
+def stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type that a column of this type has once Lance stored it: views become plain, dictionaries unordered.
+
+    Fields in it are no keys of a table.
+    """
+    if pt.is_dictionary(kind):
+        return pa.dictionary(kind.index_type, kind.value_type)
+    return _PLAIN[kind] if pt.is_string_view(kind) or pt.is_binary_view(kind) else rebuilt(kind, _stored)
+
+
+def _stored(field: pa.Field) -> pa.Field:
+    return field.with_type(stored_type(field.type)).with_metadata(copied_metadata(field))
+
+
+def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
+    """Return what a copy of a column keeps of its metadata: it is no key of the table that it is in.
+
+    Lance refuses keys that may be NULL, as computed columns and those of views may be.
+    """
+    kept = {key: value for key, value in (field.metadata or {}).items() if not key.startswith(_KEYS)}
+    return kept or None
+
+
+def check(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
+    """Refuse a type that a table of this file format cannot hold.
+
+    It may be what a function or SQL gives, or that of a copy of another table's column.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    zone = next((part for part in (kind, *_parts(kind)) if pt.is_timestamp(part) and not _is_known_zone(part.tz)), None)
+    if zone is not None:
+        raise FailedPrecondition(
+            "TYPE_NOT_STORABLE",
+            f"Column '{column}' cannot have the type {kind}: nothing is known of the time zone {zone.tz!r}. Name one "
+            "of the IANA database, like Europe/Zurich, or an offset, like +02:00",
+            column=column,
+            type=kind,
+        )
+    found = _refusal(kind, file_format) or _inside(kind)
+    if found is None:
+        return
+    part, advice = found
+    inside = "" if part == kind else f" ({part} in {kind})"
+    raise FailedPrecondition(
+        "TYPE_NOT_STORABLE",
+        f"Column '{column}' cannot have the type {kind}: Lance does not store it{inside}. {advice}",
+        column=column,
+        type=kind,
+    )
+
+
+def _is_known_zone(zone: str | None) -> bool:
+    return not zone or zone == "UTC" or _OFFSET.fullmatch(zone) is not None or _has_zone(zone) or not _has_zone("UTC")
+
+
+def _has_zone(zone: str) -> bool:
+    try:
+        zoneinfo.ZoneInfo(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def is_packed(column: pa.Field) -> bool:
+    """Return whether a column is a packed struct. Lance reads one only as a whole: of single fields it gives others."""
+    metadata = column.metadata or {}
+    return pt.is_struct(column.type) and any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
+
+
+def check_path(path: str, column: pa.Field | None) -> None:
+    """Refuse a field of a struct, by names with dots between, that Lance cannot read; `column`: what it lies in.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    if column is not None and path != column.name and is_packed(column):
+        raise FailedPrecondition(
+            "TYPE_NOT_STORABLE",
+            f"'{path}' cannot be read: Lance gives wrong values for single fields of a packed struct. "
+            f"Read the whole column '{column.name}', or rewrite the table without the metadata 'packed'",
+            column=path,
+            type=column.type,
+        )
+
+
+def check_read(column: str, kind: pa.DataType) -> None:
+    """Refuse a column that Lance wrote and cannot read.
+
+    Raises:
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    part = next((part for part in (kind, *_parts(kind)) if _of_structs(part)), None)
+    if part is not None:
+        raise FailedPrecondition(
+            "TYPE_NOT_STORABLE",
+            f"Column '{column}' of type {kind} cannot be read: Lance stores {part}, and then finds its values no more. "
+            "Write the table anew with pa.list_",
+            column=column,
+            type=kind,
+        )
+
+
+def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
+    """Return the part of a nested type that Lance takes, and then keeps as something else or cannot read."""
+    for part in (kind, *_parts(kind)):
+        for child in _children(part):
+            if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
+                return child, "Use text: Lance keeps JSON as such only where it is the column's own type"
+            if pt.is_fixed_size_list(part) and isinstance(child, pa.BaseExtensionType):
+                return part, "Use pa.list_, or the type that its values are stored as"
+    return None
+
+
+def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
+    """Yield what a type is made of, at any depth, without itself. An extension type is one piece."""
+    for child in () if isinstance(kind, pa.BaseExtensionType) else _children(kind):
+        yield child
+        yield from _parts(child)
+
+
+def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataType, str] | None:
+    """Return the part of a type that Lance does not store, and what to do; None where it stores all."""
+    if isinstance(kind, pa.BaseExtensionType):
+        if kind.extension_name == "lance.blob.v2":
+            return (
+                kind,
+                "Declare it as large_binary with the metadata lance-encoding:blob = true: the function returns bytes",
+            )
+        return _refusal(kind.storage_type, file_format)
+    name = _not_stored(kind)
+    if name:
+        return kind, _INSTEAD[name]
+    if pt.is_struct(kind) and file_format < _NULL_STRUCTS:
+        return kind, "Its file format knows no NULL struct. " + _REWRITE.format(*_NULL_STRUCTS)
+    if pt.is_map(kind) and file_format < _MAPS:
+        return kind, _REWRITE.format(*_MAPS)
+    parts = (_refusal(child, file_format) for child in _children(kind))
+    return next((part for part in parts if part is not None), None)
+
+
+def _not_stored(kind: pa.DataType) -> str:
+    """Return the name under which `_INSTEAD` has a type that no file format holds; empty for all others."""
+    found = {
+        "decimal32": pt.is_decimal32(kind),
+        "decimal64": pt.is_decimal64(kind),
+        "interval": pt.is_interval(kind),
+        "list view": pt.is_list_view(kind) or pt.is_large_list_view(kind),
+        "union": pt.is_union(kind),
+        "run-end encoded": pt.is_run_end_encoded(kind),
+        "empty struct": pt.is_struct(kind) and kind.num_fields == 0,
+        "map with sorted keys": pt.is_map(kind) and kind.keys_sorted,
+        "fixed-size list of values of varying length": pt.is_fixed_size_list(kind) and _varies(kind.value_type),
+        "fixed-size list of structs": _of_structs(kind),
+        "fixed-size list of size 0": pt.is_fixed_size_list(kind) and kind.list_size == 0,
+        "dictionary of other values than text, bytes, numbers": (
+            pt.is_dictionary(kind) and not _in_dictionary(kind.value_type)
+        ),
+        "dictionary of float16": pt.is_dictionary(kind) and pt.is_float16(kind.value_type),
+    }
+    return next((name for name, holds in found.items() if holds), "")
+
+
+def _varies(kind: pa.DataType) -> bool:
+    """Tell whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _varies(kind.storage_type)
+    if pt.is_fixed_size_list(kind):
+        return _varies(kind.value_type)
+    plain = pt.is_primitive(kind) or pt.is_decimal(kind) or pt.is_fixed_size_binary(kind) or pt.is_null(kind)
+    return not (plain or pt.is_struct(kind))
+
+
+def _of_structs(kind: pa.DataType) -> bool:
+    """Tell whether a type is a fixed-size list of structs, or of such lists.
+
+    Lance writes it, and then reads no column that shares a file with it.
+    """
+    if not pt.is_fixed_size_list(kind):
+        return False
+    inner = kind.value_type
+    while isinstance(inner, pa.BaseExtensionType):
+        inner = inner.storage_type
+    return pt.is_struct(inner) or _of_structs(inner)
+
+
+def _in_dictionary(kind: pa.DataType) -> bool:
+    plain = pt.is_string(kind) or pt.is_large_string(kind) or pt.is_binary(kind) or pt.is_large_binary(kind)
+    return bool(plain or pt.is_integer(kind) or pt.is_floating(kind) or pt.is_boolean(kind))
+
+
+def _children(kind: pa.DataType) -> list[pa.DataType]:
+    if pt.is_struct(kind):
+        return [field.type for field in kind]
+    if pt.is_map(kind):
+        return [kind.key_type, kind.item_type]
+    if pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind):
+        return [kind.value_type]
+    if pt.is_dictionary(kind):
+        return [kind.value_type]
+    return []

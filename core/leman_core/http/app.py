@@ -1,0 +1,227 @@
+"""The ASGI application: every method of gRPC as JSON over HTTP, and the OpenAPI document.
+
+It decides nothing about a call: it sends it to the process's own gRPC server. So tokens, limits, errors and log lines
+are those of gRPC, and a method that a peer serves is forwarded as for every caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import binascii
+import json
+from http import HTTPStatus
+
+import grpc
+import structlog
+
+from leman_core.http import envelopes, errors
+from leman_core.http.admission import Admission
+from leman_core.http.call import Call, call_of
+from leman_core.http.codecs import CODECS, JSON, Codec, unpadded
+from leman_core.http.errors import HttpRefusal, WireError
+from leman_core.http.exchange import Exchange, Receive, Scope, Send, refusal
+from leman_core.http.methods import Method, methods
+from leman_core.model.errors import Internal, InvalidArgument, LemanError, NotFound, Unimplemented
+
+_LINES = "application/x-ndjson"
+_OPENAPI = "/openapi.json"
+
+log = structlog.get_logger(__name__)
+
+
+class HttpFront:
+    """See the module.
+
+    Args:
+        channel: to the process's own gRPC server.
+        admission: whom it answers at all.
+        largest: bytes of a message of protobuf; of one in JSON twice as many.
+        openapi: the document that `/openapi.json` answers with; empty: none.
+    """
+
+    def __init__(self, channel: grpc.aio.Channel, admission: Admission, *, largest: int, openapi: bytes) -> None:
+        self._channel = channel
+        self._admission = admission
+        self._largest = largest
+        self._openapi = openapi
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; see ASGI."""
+        exchange = Exchange(scope, receive, send)
+        try:
+            with self._admission.admitted(exchange):
+                await self._answer(exchange)
+        except asyncio.CancelledError:
+            if _is_cancelled():
+                raise
+            # otherwise the call was cancelled, as its caller has hung up: there is nobody to answer
+        except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
+            await exchange.refuse(_wire(error, exchange.path))
+
+    async def _answer(self, exchange: Exchange) -> None:
+        if exchange.method == "OPTIONS":
+            await exchange.answer(HTTPStatus.NO_CONTENT, b"", ())
+        elif exchange.path == _OPENAPI and self._openapi and exchange.method == "GET":
+            await exchange.answer(HTTPStatus.OK, self._openapi, (("content-type", "application/json"),))
+        else:
+            await self._call(exchange, _method(exchange))
+
+    async def _call(self, exchange: Exchange, method: Method) -> None:
+        if exchange.method == "GET":
+            await self._unary(exchange, method, *_asked_by_url(exchange))
+            return
+        streamed, codec = _codec(exchange, method)
+        if streamed:
+            await self._envelopes(exchange, method, codec)
+        elif method.server_streaming:
+            await self._lines(exchange, method, await self._body(exchange, codec))
+        else:
+            await self._unary(exchange, method, codec, await self._body(exchange, codec))
+
+    async def _body(self, exchange: Exchange, codec: Codec) -> bytes:
+        if exchange.headers.get("content-encoding", "identity") != "identity":
+            raise Unimplemented("COMPRESSED", "compressed bodies are not taken: send it as it is")
+        return await exchange.body(self._bound(codec))
+
+    def _bound(self, codec: Codec) -> int:
+        return self._largest * (2 if codec is JSON else 1)
+
+    async def _unary(self, exchange: Exchange, method: Method, codec: Codec, body: bytes) -> None:
+        call = call_of(method, exchange)
+        with call.open(self._channel, await codec.to_grpc(body, method.request), exchange) as opened:
+            answer = await opened
+            await call.take_trailers(opened)
+        content = await codec.from_grpc(answer, method.response)
+        head = (("content-type", f"application/{codec.name}"), *call.trailer_headers())
+        await exchange.answer(HTTPStatus.OK, content, head)
+
+    async def _lines(self, exchange: Exchange, method: Method, body: bytes) -> None:
+        """Answer with a line of JSON for each message, `{"result": …}`, and for a failure after that `{"error": …}`.
+
+        A failure before the first message is answered as that of a unary call.
+        """
+        call = call_of(method, exchange)
+        head = (("content-type", _LINES), ("cache-control", "no-store"))
+        with call.open(self._channel, await JSON.to_grpc(body, method.request), exchange) as opened:
+            try:
+                async for message in opened:
+                    if not exchange.begun:
+                        await exchange.begin(HTTPStatus.OK, head)
+                    await exchange.write(b'{"result": ' + await JSON.from_grpc(message, method.response) + b"}\n")
+            except grpc.aio.AioRpcError as error:
+                if not exchange.begun:
+                    raise
+                told = json.dumps({"error": errors.of_call(error).body}, ensure_ascii=False)
+                await exchange.write(told.encode() + b"\n")
+        if not exchange.begun:
+            await exchange.begin(HTTPStatus.OK, head)
+        await exchange.write(b"", more=False)
+
+    async def _envelopes(self, exchange: Exchange, method: Method, codec: Codec) -> None:
+        """Answer with envelopes; an error stands in the last one."""
+        await exchange.begin(HTTPStatus.OK, (("content-type", f"application/connect+{codec.name}"),))
+        metadata: dict[str, list[str]] = {}
+        failure: WireError | None = None
+        try:
+            call = call_of(method, exchange)
+            metadata = call.trailers
+            await self._send_envelopes(exchange, call, codec)
+        except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
+            failure = _wire(error, exchange.path)
+        await exchange.write(envelopes.last_envelope(metadata, failure.body if failure else None), more=False)
+
+    async def _send_envelopes(self, exchange: Exchange, call: Call, codec: Codec) -> None:
+        requests = [message async for message in envelopes.opened(exchange.chunks(), self._bound(codec))]
+        if len(requests) != 1:
+            raise InvalidArgument("BAD_ENVELOPE", f"the body has {len(requests)} messages, where one is asked for")
+        request = await codec.to_grpc(requests[0], call.method.request)
+        with call.open(self._channel, request, exchange) as opened:
+            async for message in opened:
+                await exchange.write(envelopes.enclosed(await codec.from_grpc(message, call.method.response)))
+            await call.take_trailers(opened)
+
+
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _wire(error: Exception, path: str) -> WireError:
+    if isinstance(error, grpc.aio.AioRpcError):
+        return errors.of_call(error)
+    if isinstance(error, HttpRefusal):
+        return refusal(error)
+    if isinstance(error, LemanError):
+        return errors.of_error(error)
+    log.error("a request over HTTP failed", path=path, exc_info=error)
+    return errors.of_error(Internal("INTERNAL_BUG", "a bug in the service; its log says more"))
+
+
+def _method(exchange: Exchange) -> Method:
+    """Return the method that a path names.
+
+    Raises:
+        HttpRefusal: NO_SUCH_METHOD, HTTP_METHOD.
+        Unimplemented: CLIENT_STREAM.
+    """
+    method = methods().get(exchange.path)
+    if method is None:
+        error: LemanError = NotFound(
+            "NO_SUCH_METHOD",
+            f"{exchange.path[:200]} is no method: paths are /leman.v1.Service/Method, and {_OPENAPI} lists them",
+        )
+        raise HttpRefusal(HTTPStatus.NOT_FOUND, error)
+    allowed = ("GET", "POST") if method.allows_get else ("POST",)
+    if exchange.method not in allowed:
+        error = InvalidArgument("HTTP_METHOD", f"{method.path} is called with {' or '.join(allowed)}")
+        raise HttpRefusal(HTTPStatus.METHOD_NOT_ALLOWED, error, ("allow", ", ".join(allowed)))
+    if method.client_streaming:
+        raise Unimplemented("CLIENT_STREAM", f"{method.path} takes a stream of messages: call it over gRPC")
+    return method
+
+
+def _codec(exchange: Exchange, method: Method) -> tuple[bool, Codec]:
+    """Return whether messages are in envelopes, and how they are written.
+
+    Raises:
+        HttpRefusal: CONTENT_TYPE.
+    """
+    streamed = exchange.content_type.startswith("application/connect+")
+    name = exchange.content_type.removeprefix("application/").removeprefix("connect+")
+    codec = CODECS.get(name) if exchange.content_type.startswith("application/") else None
+    lines = codec is JSON and _LINES in exchange.headers.get("accept", "")
+    fits = streamed or lines if method.server_streaming else not streamed
+    if codec is None or not fits:
+        raise _bad_content_type(method)
+    return streamed, codec
+
+
+def _bad_content_type(method: Method) -> HttpRefusal:
+    forms = "application/json or application/proto"
+    if method.server_streaming:
+        forms = f"application/json with `Accept: {_LINES}`, or application/connect+json or application/connect+proto"
+    error = InvalidArgument("CONTENT_TYPE", f"send {method.path} with the Content-Type {forms}", field="content-type")
+    accepted = "application/connect+json, application/connect+proto" if method.server_streaming else "application/json"
+    return HttpRefusal(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, error, ("accept-post", accepted))
+
+
+def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
+    """Return the message of a GET: https://connectrpc.com/docs/protocol/#unary-get-request
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE.
+        Unimplemented: COMPRESSED.
+    """
+    query = exchange.query()
+    codec = CODECS.get(query.get("encoding", "json"))
+    if codec is None:
+        raise InvalidArgument("BAD_MESSAGE", "encoding is `json` or `proto`", field="encoding")
+    if query.get("compression", "identity") != "identity":
+        raise Unimplemented("COMPRESSED", "compressed messages are not taken: send it as it is")
+    message = query.get("message", "")
+    if query.get("base64") != "1":
+        return codec, message.encode()
+    try:
+        return codec, unpadded(message, b"-_")
+    except (binascii.Error, ValueError):
+        raise InvalidArgument("BAD_MESSAGE", "message is not base64", field="message") from None

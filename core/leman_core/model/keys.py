@@ -1,0 +1,355 @@
+"""Checkpoint keys and file fingerprints: the only place that hashes identities.
+
+The key format is public: keys written by one release are read by the next, and
+`tests/conformance/vectors/checkpoint_keys.json` holds vectors for other languages.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import hashlib
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from leman_core.model.ranges import RowRange
+
+_RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
+_RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)
+_ATTEMPT = "[0-9a-z]+"
+_HEX = "[0-9a-f]{32}"
+_FILE = re.compile(rf"([0-9a-f]{{32}})-(partial-)?{_ATTEMPT}\.lance")
+_VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
+#: Names of files of rows that a caller adds begin so.
+ROWS_FILE_PREFIX = "rows-"
+_ROWS_FILE = re.compile(rf"{ROWS_FILE_PREFIX}[0-9a-f]{{32}}\.lance")
+_EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
+_HALF = 16  # hex digits of a fingerprint
+_LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-9]+_range-[0-9]+-[0-9]+)?\Z")
+
+
+def md5(text: str) -> str:
+    """Return the md5 as lower-case hex. It identifies; it does not protect."""
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+_compact = json.JSONEncoder(separators=(",", ":")).encode
+_quoted = json.encoder.encode_basestring_ascii
+#: `md5` for texts that come again and again: filters, uris.
+md5_of_few = functools.lru_cache(maxsize=64)(md5)
+
+
+class FamilyKey(NamedTuple):
+    """A key of a known family, and what it says."""
+
+    key: str
+    filter_id: str
+    sources: str
+    fragment_id: int
+    #: None for a fragment record.
+    range: RowRange | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyFamily:
+    """Everything in a checkpoint key but the filter, the input files, the fragment and its range."""
+
+    udf_name: str
+    udf_version: str
+    #: The name under which the column was added, whatever it is called now.
+    column: str
+    uri: str
+    #: The md5 of the uri that the table had when its keys were made; empty: that of `uri`.
+    former_place: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return the md5 that stands for the table's place in keys."""
+        return self.former_place or md5_of_few(self.uri)
+
+    @property
+    def head(self) -> str:
+        """Return what all keys of one function version and column share, whatever their filter or input files."""
+        return f"udf-{self.udf_name}_ver-{self.udf_version}_col-{self.column}_where-"
+
+    def prefix(self, where: str, inputs: Iterable[tuple[int, str]]) -> str:
+        """Return the key up to the fragment. `where` (`filter_identity`) and `inputs` (`sources`) enter as md5."""
+        return self.prefix_for(where, sources(inputs))
+
+    def prefix_for(self, where: str, inputs_md5: str) -> str:
+        """Return what `prefix` does, where the inputs' md5 is known already."""
+        return self.prefix_under(md5_of_few(where), inputs_md5)
+
+    def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
+        """Return what `prefix` does, where both md5 are known already."""
+        return self.before_inputs(filter_md5) + inputs_md5
+
+    def before_inputs(self, filter_md5: str) -> str:
+        """Return what prefixes of the same filter begin with, whatever the inputs."""
+        return f"{self.head}{filter_md5}_uri-{self.place}_srcfiles-"
+
+    def parse(self, key: str, *, anywhere: bool = False) -> FamilyKey | None:
+        """Return a key of this family, taken apart; None for any other: the whole key has to fit."""
+        return next(self.parse_all((key,), anywhere=anywhere), None)
+
+    def parse_all(self, keys: Iterable[str], *, anywhere: bool = False) -> Iterator[FamilyKey]:
+        """Yield those of the keys that are of this family, taken apart.
+
+        Args:
+            keys: any.
+            anywhere: also those that were made while the table lay elsewhere. Only for keys in the table's own folder:
+                others may have those of other tables.
+        """
+        fullmatch = _family_pattern(self.head, _HEX if anywhere else self.place).fullmatch
+        ends = _Ends()  # keys are many, their filters and ranges often the same
+        for key in keys:
+            match = fullmatch(key)
+            if match is not None:
+                filter_, inputs, fragment, end = match.groups()
+                yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), ends[end])
+
+    def as_made(self, keys: Sequence[str]) -> KeyFamily:
+        """Return the family as it was where most of the keys were made; itself where some were made here, or none."""
+        here = _family_pattern(self.head, self.place).fullmatch
+        if any(here(key) for key in keys):
+            return self
+        anywhere = _family_pattern(self.head, _HEX).fullmatch
+        at = len(f"{self.head}{'0' * 32}_uri-")
+        places = collections.Counter(key[at : at + 32] for key in keys if anywhere(key))
+        return replace(self, former_place=places.most_common(1)[0][0]) if places else self
+
+
+class _Ends(dict[str, RowRange | None]):
+    """What ends of keys say: None for those of fragment records."""
+
+    def __missing__(self, end: str) -> RowRange | None:
+        _, _, numbers = end.partition("-")
+        start, _, stop = numbers.partition("-")
+        found = self[end] = RowRange(int(start), int(stop)) if numbers else None
+        return found
+
+
+@functools.lru_cache(maxsize=64)
+def _family_pattern(head: str, place: str) -> re.Pattern[str]:
+    return re.compile(
+        f"{re.escape(head)}({_HEX})_uri-{place}_srcfiles-({_HEX})_frag-([0-9]+)_(range-[0-9]+-[0-9]+|file)"
+    )
+
+
+def sources(inputs: Iterable[tuple[int, str]]) -> str:
+    """Return the md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
+
+    The ids are in it because two columns may share a file: without them `f(a)` and `f(b)` would be one. The text is
+    compact JSON, put together here: the encoder would take most of the time of a plan.
+    """
+    return md5(f"[{','.join([f'[{field_id},{_quoted(file)}]' for field_id, file in inputs])}]")
+
+
+def sources_of_many(field_ids: Sequence[int], files: Sequence[Sequence[str]]) -> list[bytes]:
+    """Return what `sources` does for many fragments, as 16 bytes each.
+
+    Args:
+        field_ids: one at least.
+        files: of each field id the files of all fragments.
+    """
+    parts = [
+        [f"[{field_id},{_quoted(file)}]" for file in column] for field_id, column in zip(field_ids, files, strict=True)
+    ]
+    texts = parts[0] if len(parts) == 1 else map(",".join, zip(*parts, strict=True))
+    return [hashlib.md5(f"[{text}]".encode(), usedforsecurity=False).digest() for text in texts]
+
+
+def moved_sources(field_ids: Iterable[int], version: int) -> list[tuple[int, str]]:
+    """Return the pairs for `sources` where values are computed from rows of an older version that have moved since.
+
+    No later plan finds such files, and so takes the values for stale.
+    """
+    return [(field_id, f"version {version}") for field_id in field_ids]
+
+
+def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
+    """Return the filter as it enters a key: its text, and the (field id, data file) pairs of columns only it reads.
+
+    A filter over a column that was rewritten in place matches other rows than before, with the same text.
+    """
+    pairs = list(files)
+    return f"{where}\n{_compact(pairs)}" if where and pairs else where
+
+
+def failed_identity(file: str, where: str) -> str:
+    """Return what stands in a filter's place where only the failed rows of a column file are computed again.
+
+    The file is in it: a later one has other failed rows, and rows that failed twice.
+    """
+    return f"failed rows of {file}\n{where}"
+
+
+def filter_id(prefix: str) -> str:
+    """Return the md5 of the filter in a prefix or key: what the row states of a partial file list as covered."""
+    return prefix.rpartition("_where-")[2][:32]
+
+
+@dataclass(frozen=True, slots=True)
+class RangeKey:
+    """A checkpoint key, taken apart."""
+
+    prefix: str
+    fragment_id: int
+    range: RowRange
+
+
+def range_key(prefix: str, fragment_id: int, covered: RowRange) -> str:
+    """Return the key of the checkpoint that covers `covered` of a fragment."""
+    return f"{prefix}_frag-{fragment_id}_range-{covered.start}-{covered.end}"
+
+
+def record_key(prefix: str, fragment_id: int) -> str:
+    """Return the key of the fragment record: it points at the column file that was written for the fragment."""
+    return f"{prefix}_frag-{fragment_id}_file"
+
+
+def traced_key(function_part_: str) -> str:
+    """Return the key of the records about compacted fragments of a function version and column.
+
+    They say which rows are settled. The column's name is no part of the key: a rename moves no row.
+    """
+    return f"traced-{function_part_}"
+
+
+def parse_range_key(key: str) -> RangeKey | None:
+    """Take a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
+
+    Returns:
+        None where it is no key of ours, or a legacy form, which is recognised and never reused.
+    """
+    if is_legacy(key):
+        return None
+    match = _RANGE.fullmatch(key)
+    if match is None:
+        return None
+    covered = RowRange(int(match["start"]), int(match["end"]))
+    return RangeKey(match["prefix"], int(match["frag"]), covered)
+
+
+def parse_record_key(key: str) -> tuple[str, int] | None:
+    """Return (prefix, fragment id) of a fragment record's key; None for any other."""
+    match = _RECORD.fullmatch(key)
+    return (match["prefix"], int(match["frag"])) if match else None
+
+
+def is_legacy(key: str) -> bool:
+    """Tell whether a key is of an older writer: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
+    return (
+        key.startswith("fragment_data_file:")
+        or re.fullmatch(r"[0-9a-f]{64}", key) is not None
+        or _LEGACY.search(key) is not None
+    )
+
+
+def before_filter(prefix: str) -> str:
+    """Return what a prefix begins with, whatever the filter: to list checkpoints under any."""
+    head, mark, _ = prefix.rpartition("_where-")
+    return head + mark
+
+
+def under_filter(prefix: str, filter_md5: str) -> str:
+    """Return the prefix of checkpoints of the same rows under another filter."""
+    head, mark, tail = prefix.rpartition("_where-")
+    return f"{head}{mark}{filter_md5}{tail[32:]}"
+
+
+def of_function(prefix: str, own: tuple[str, str], other: tuple[str, str]) -> str:
+    """Return the prefix of checkpoints that another function computed of the same rows, column and filter.
+
+    Args:
+        prefix: that of the function's own checkpoints.
+        own: its name and version.
+        other: those of the other one.
+    """
+    return "udf-{}_ver-{}".format(*other) + prefix.removeprefix("udf-{}_ver-{}".format(*own))
+
+
+def any_filter(prefix: str) -> str:
+    """Return a prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
+    head, _, tail = prefix.rpartition("_where-")
+    return f"{head}_where-*{tail[32:]}"
+
+
+def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterable[tuple[int, str]]) -> str:
+    """Return the identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
+
+    A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no part of
+    it: rows computed under one filter are as good under another.
+    """
+    return fingerprint_of(function_part(udf_name, udf_version, column_id), sources(inputs))
+
+
+def fingerprint_of(function: str, sources_: str) -> str:
+    """Return a fingerprint from what `function_part` and `sources` give."""
+    return function + sources_[:_HALF]
+
+
+def sources_part(inputs: Iterable[tuple[int, str]]) -> str:
+    """Return the second half of a fingerprint."""
+    return sources(inputs)[:_HALF]
+
+
+def function_of(fingerprint_: str) -> str:
+    """Return what `function_part` gave for a fingerprint."""
+    return fingerprint_[:_HALF]
+
+
+@functools.lru_cache(maxsize=64)
+def function_part(udf_name: str, udf_version: str, column_id: str) -> str:
+    """Return the first half of a fingerprint."""
+    return md5(_compact([udf_name, udf_version, column_id]))[:_HALF]
+
+
+def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
+    """Return the name of a column file: provenance first, then an attempt-unique end."""
+    return f"{fingerprint_}-{'partial-' if partial else ''}{attempt}.lance"
+
+
+class ColumnFileName(NamedTuple):
+    """The name of a column file that Leman wrote, taken apart."""
+
+    fingerprint: str
+    partial: bool
+
+    @property
+    def function_part(self) -> str:
+        return function_of(self.fingerprint)
+
+    @property
+    def sources_part(self) -> str:
+        return self.fingerprint[_HALF:]
+
+
+def whole_file_pattern(function: str) -> str:
+    """Return what names of files with all values of a function match, whatever the inputs; `function_part` gives it."""
+    return f"^{function}[0-9a-f]{{{_HALF}}}-{_ATTEMPT}\\.lance$"
+
+
+def parse_column_file_name(path: str) -> ColumnFileName | None:
+    """Take the name of a column file apart; None for a file that Leman did not write."""
+    match = _FILE.fullmatch(path)
+    return ColumnFileName(match[1], match[2] is not None) if match else None
+
+
+def is_view_file_name(path: str) -> bool:
+    """Tell whether a data file's name is one that Leman gives to files of views."""
+    return _VIEW_FILE.fullmatch(path) is not None
+
+
+def is_rows_file_name(path: str) -> bool:
+    """Tell whether a data file's name is one that Leman gives to files of rows that a caller adds."""
+    return _ROWS_FILE.fullmatch(path) is not None
+
+
+def is_evictions_name(path: str) -> bool:
+    """Tell whether a name is one that Leman gives to a list of rows to be evicted."""
+    return _EVICTIONS.fullmatch(path) is not None

@@ -1,0 +1,317 @@
+"""A plan: what is left to do, and why."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from leman_core.model.ranges import RowRange
+from leman_core.model.table import TableField
+from leman_core.model.udf import CheckpointBounds, FunctionVersion, UdfDefinition
+
+
+class Reason(enum.Enum):
+    """Why a fragment is, or is not, part of the work. Meanings: `protos/leman/v1/planner.proto`."""
+
+    REUSED = "reused"
+    STAGED = "staged"
+    MISSING = "missing"
+    UDF_CHANGED = "udf_changed"
+    INPUT_CHANGED = "input_changed"
+    PARTIAL = "partial"
+    EXTERNAL_WRITE = "external_write"
+    REUSED_FILTER = "reused_filter"
+    REUSED_COMPACTED = "reused_compacted"
+    HISTORY_LOST = "history_lost"
+    PAST_INPUT = "past_input"
+
+    __hash__ = object.__hash__  # Enum's own is written in Python, and plans count by reason
+
+
+class ValueState(enum.Enum):
+    """What is known of a row's value. Meanings: `RowState` in `protos/leman/v1/planner.proto`."""
+
+    COMPUTED = "computed"
+    NULL = "null"
+    FAILED = "failed"
+    NOT_COMPUTED = "not_computed"
+
+
+#: Reasons that leave nothing to do.
+SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER, Reason.REUSED_COMPACTED})
+
+
+class OnStaleInput(enum.Enum):
+    """What a backfill does about inputs that are computed columns and not current; see the enum of the proto."""
+
+    ERROR = "error"
+    WARN = "warn"
+    FIRST = "first"
+
+
+@dataclass(frozen=True, slots=True)
+class StaleInput:
+    """A computed column that another one rests on, and how many of its rows are stale or were never computed."""
+
+    column: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackfillSpec:
+    """What a backfill is asked to do; names are those of the API, 0 and empty mean "not given"."""
+
+    database: str
+    table: str
+    column: str
+    udf_name: str = ""
+    udf_version: str = ""
+    where: str = ""
+    read_version: int = 0
+    read_tag: str = ""
+    concurrency: int = 0
+    checkpoint: CheckpointBounds = CheckpointBounds()
+    task_size: int = 0
+    commit_granularity: int = 0
+    commit_rows: int = 0
+    num_frags: int = 0
+    intra_applier_concurrency: int = 0
+    task_shuffle_diversity: int = 0
+    failed_only: bool = False
+    optimize_indices: bool = False
+    on_stale_input: OnStaleInput = OnStaleInput.ERROR
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class OutputField:
+    """The output column's identity: name, Lance field ids, type and the id made when the column was added."""
+
+    field: TableField
+    column_id: str
+
+    @property
+    def name(self) -> str:
+        return self.field.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StagedFile:
+    """A complete column file, committed or not. `digest` is xxh3-128 of its bytes."""
+
+    file: str
+    size_bytes: int
+    digest: str
+    physical_rows: int
+    rows_computed: int
+    rows_failed: int
+    #: What its object store called these bytes; empty: it is not known.
+    etag: str = ""
+
+    @property
+    def rows_skipped(self) -> int:
+        """Return how many rows it says nothing of, although they are not deleted: a filter left them out."""
+        return max(0, self.physical_rows - self.rows_computed - self.rows_failed)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FragmentReplacement:
+    """A column file that is to be installed in one fragment, with all that its correctness rests on."""
+
+    fragment_id: int
+    staged: StagedFile
+    #: The data files of the input columns that it was computed from.
+    input_files: tuple[str, ...]
+    #: The output column's file that the plan saw; empty: none.
+    replaces: str = ""
+
+
+class CheckpointRef(NamedTuple):
+    """A reusable checkpoint."""
+
+    key: str
+    range: RowRange
+    #: False where it holds rows of another filter: those rows are known, the others in its range are not.
+    settles: bool = True
+    #: The function version whose values it holds, as a place in `PlanHeader.versions`; 0: the plan's own.
+    version: int = 0
+
+
+class FragmentTask(NamedTuple):
+    """What is to be done about one fragment. Ranges are physical offsets."""
+
+    fragment_id: int
+    physical_rows: int
+    deleted_rows: int
+    reason: Reason
+    fingerprint: str
+    checkpoint_prefix: str
+    input_files: tuple[str, ...]
+    current_file: str = ""
+    extend_current: bool = False
+    missing: tuple[RowRange, ...] = ()
+    checkpoints: tuple[CheckpointRef, ...] = ()
+    staged: StagedFile | None = None
+    #: Those of the current file where it carries none itself; see `leman_core.model.row_states.encode`.
+    row_states: bytes = b""
+    #: Rows of the current file that failed and stay so.
+    rows_failed_before: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedFile:
+    """A file that compaction wrote, and what the table's history says about a column's rows in it.
+
+    The column is the one that is asked for, or another one that is computed.
+    """
+
+    fragment_id: int
+    file: str
+    physical_rows: int
+    fingerprint: str
+    input_files: tuple[str, ...]
+    #: See `leman_core.model.row_states.encode`; empty where every row is computed.
+    row_states: bytes
+    rows_computed: int
+    rows_failed: int
+    column_id: str
+    output_field_ids: tuple[int, ...]
+    #: Whether its rows were compared with what they were before others wrote them; see `ComparedFile`.
+    compared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRows:
+    """A fragment of an earlier version that has rows of another one, with values that were right there."""
+
+    version: int
+    fragment_id: int
+    physical_rows: int
+    #: See `leman_core.model.row_states.encode`; empty: every row is computed.
+    row_states: bytes
+    #: The inputs and then the output, by their names in that version.
+    columns: tuple[str, ...]
+    #: Whether each row has the same offset in both fragments. Else stable row ids tell.
+    same_offsets: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedFile:
+    """A fragment of rewritten rows: those with equal inputs and an unchanged value keep it."""
+
+    #: What is known of the rows without a look at values.
+    known: TracedFile
+    earlier: tuple[EarlierRows, ...]
+    #: Rows to be compared at the most.
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MigratedRows:
+    """Rows that are to be stored once more, as a checkpoint of the fragment that has them now.
+
+    They are stored for a fragment that compaction took away, under files that its inputs had before, or in a file that
+    another function's replaced.
+    """
+
+    #: The fragment that gets the checkpoint.
+    fragment_id: int
+    #: The key of the new checkpoint, which covers `covered`.
+    key: str
+    covered: RowRange
+    #: Key of the checkpoint, or of the fragment record, that has the rows.
+    source: str
+    from_fragment: int
+    #: Where they lie in the source.
+    from_rows: RowRange
+    #: The offset that the first live one of them gets; it lies before `covered` where another fragment has the first
+    #: ones.
+    at: int
+    #: The version that tells which of them are live; 0: all.
+    before: int = 0
+    #: A bit for each row of `covered`, as `numpy.packbits` gives them: those whose inputs are other ones now. Empty:
+    #: none is.
+    left_out: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonCount:
+    """Fragments with one reason, and their live rows."""
+
+    reason: Reason
+    fragments: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Another table that a column's inputs are taken from, by row id: its columns in parameter order, at a version."""
+
+    uri: str
+    version: int
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """Rows with values of another function version, which the column keeps, or which a plan replaces."""
+
+    function: FunctionVersion
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanHeader:
+    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/internal/v1/plan.proto`."""
+
+    uri: str
+    read_version: int
+    incarnation: str
+    output: OutputField
+    input_columns: tuple[str, ...]
+    udf: UdfDefinition
+    bundle_uri: str
+    where: str
+    #: Types of the inputs as the function is given them, whatever fields of structs are called in the version that is
+    #: read; empty: as they are.
+    input_types: tuple[pa.DataType, ...] = ()
+    reasons: tuple[ReasonCount, ...] = ()
+    rows_total: int = 0
+    rows_reused: int = 0
+    rows_to_compute: int = 0
+    rows_failed_before: int = 0
+    input_field_ids: tuple[int, ...] = ()
+    kept: tuple[KeptRows, ...] = ()
+    failed_only: bool = False
+    rows_not_computed: int = 0
+    #: First halves of fingerprints whose values count as current, the function's own first.
+    versions: tuple[str, ...] = ()
+    #: The functions whose values are kept, as `versions` has them after the first.
+    kept_functions: tuple[FunctionVersion, ...] = ()
+    #: Where given, the one input column holds row ids of that table.
+    input_source: InputSource | None = None
+    #: Where given, rows are read from that version, in which `input_columns` are called so.
+    inputs_version: int = 0
+    #: Inputs before what reads them.
+    stale_inputs: tuple[StaleInput, ...] = ()
+    #: Values of other functions that are computed anew, as far as these are registered; with a filter, rows at most.
+    replaced: tuple[KeptRows, ...] = ()
+    manifest: bytes = field(default=b"", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Header and the fragments with work, in the order of their ids. Planning changes nothing."""
+
+    header: PlanHeader
+    tasks: Sequence[FragmentTask]
+    #: To be stored by whoever runs the plan.
+    traced: tuple[TracedFile, ...] = ()
+    #: To be migrated by whoever runs the plan, after which another plan finds it.
+    migrated: tuple[MigratedRows, ...] = ()
+    #: To be compared and recorded by whoever runs the plan, after which another plan finds it.
+    compared: tuple[ComparedFile, ...] = ()

@@ -1,0 +1,260 @@
+"""States of the rows of a column file of which not all rows are computed.
+
+A NULL in a column file may be a computed NULL, a row that failed, or a row that nobody asked for yet; only the states
+tell them apart. They travel inside the file as a global buffer. Which rows are NULL is in another one: Lance would read
+all values to tell it.
+
+A column may keep values of earlier versions of its function (`docs/decisions/0009-kept-values.md`). Where a file has
+such rows, a state carries the version too: see `of_version`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import typing
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from leman_core.storage import stored_formats
+from leman_core.storage.stored_formats import StoredFormat
+
+_LENGTH_BYTES = 4
+_DIGEST_BYTES = 8
+
+
+class RowState(enum.IntEnum):
+    """State of one physical row."""
+
+    UNTOUCHED = 0
+    COMPUTED = 1  # deleted rows too: nothing is left to do about them
+    FAILED = 2
+    DELETED = 3  # in checkpoints only: nothing is known of the row, should a restore bring it back
+
+
+States = npt.NDArray[np.uint8]
+
+#: A column keeps values of so many earlier versions at the most: the number has six bits.
+MOST_KEPT = 60
+_VERSION_SHIFT = 2
+_STATE_MASK = 3
+
+
+def of_version(state: RowState, version: int) -> int:
+    """Return a state with the number of the version that it is of: 0 is the file's own, n the n-th earlier one."""
+    return state | version << _VERSION_SHIFT
+
+
+def kinds(states: States) -> States:
+    """Return the states alone, without their versions."""
+    return states & np.uint8(_STATE_MASK)
+
+
+def versions(states: States) -> States:
+    """Return the versions' numbers alone."""
+    return states >> np.uint8(_VERSION_SHIFT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateSummary:
+    """Rows by state, and md5 of the filters under which every matching row is settled.
+
+    `failed` and `computed` are of the file's own version.
+    """
+
+    untouched: int
+    failed: int
+    computed: int
+    filters: frozenset[str] = frozenset()
+    #: Rows of earlier versions: (first half of the fingerprint, computed, failed).
+    older: tuple[tuple[str, int, int], ...] = ()
+
+    @property
+    def kept(self) -> int:
+        """Count the rows with a value of an earlier version."""
+        return sum(computed for _, computed, _ in self.older)
+
+    @property
+    def failed_older(self) -> int:
+        """Count the rows that failed under an earlier version, and that the file's own was not asked about."""
+        return sum(failed for _, _, failed in self.older)
+
+
+def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequence[str] = ()) -> StateSummary:
+    """Count the states.
+
+    Args:
+        older: first halves of fingerprints, of the versions from 1 on.
+    """
+    counts = np.bincount(states, minlength=of_version(RowState.DELETED, len(older)) + 1)
+    pairs = [
+        (part, int(counts[of_version(RowState.COMPUTED, n)]), int(counts[of_version(RowState.FAILED, n)]))
+        for n, part in enumerate(older, 1)
+    ]
+    listed = tuple(pair for pair in pairs if pair[1] or pair[2])
+    return StateSummary(
+        untouched=int(counts[0]), failed=int(counts[2]), computed=int(counts[1]), filters=filters, older=listed
+    )
+
+
+def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
+    """Return the counts of a file whose own version is `own`, as the version `accepted[0]` sees them.
+
+    Rows of a version that is not among `accepted` count as untouched.
+    """
+    if own == accepted[0] and not summary.older:
+        return summary
+    counted = [(own, summary.computed, summary.failed), *summary.older]
+    found = {part: (computed, failed) for part, computed, failed in counted}
+    now = found.get(accepted[0], (0, 0))
+    older = tuple((p, *found[p]) for p in accepted[1:] if p in found and any(found[p]))
+    lost = sum(c + f for p, c, f in counted if p not in accepted)
+    opened = lost or any(failed for _, _, failed in older)
+    filters = frozenset[str]() if opened else summary.filters
+    return StateSummary(
+        untouched=summary.untouched + lost, failed=now[1], computed=now[0], filters=filters, older=older
+    )
+
+
+def translate(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
+    """Do what `seen_from` does, row by row: versions become places in `accepted`."""
+    if own == accepted[0] and not older:
+        return states
+    table = np.zeros(256, np.uint8)
+    for number, part in enumerate((own, *older)):
+        if part in accepted:
+            for state in (RowState.COMPUTED, RowState.FAILED):
+                table[of_version(state, number)] = of_version(state, accepted.index(part))
+    return table[states]
+
+
+def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
+    """Return the states as bytes, with their summary.
+
+    They are the header length (4 bytes, little endian), a JSON header, a digest of all the rest (8 bytes), and zlib of
+    the states at two bits a row, or at a byte a row where some are of earlier versions.
+
+    Args:
+        older: as in `summarize`.
+    """
+    summary = summarize(states, filters, older)
+    fields: dict[str, typing.Any] = {
+        "format": stored_formats.ROW_STATES.current,
+        "rows": len(states),
+        "untouched": summary.untouched,
+        "failed": summary.failed,
+        "computed": summary.computed,
+        "filters": sorted(filters),
+    }
+    if summary.older:
+        found = {part: (computed, failed) for part, computed, failed in summary.older}
+        fields["older"] = [(part, *found.get(part, (0, 0))) for part in older]
+        return _sealed(fields, states.tobytes())
+    quads = np.zeros((len(states) + 3) // 4 * 4, np.uint8)
+    quads[: len(states)] = states
+    packed = quads[0::4] | quads[1::4] << 2 | quads[2::4] << 4 | quads[3::4] << 6
+    return _sealed(fields, packed.tobytes())
+
+
+def encode_nulls(nulls: npt.NDArray[np.bool_]) -> bytes:
+    """Return which rows of a column file are NULL as bytes; they are laid out as those of `encode`, at a bit a row."""
+    fields = {"format": stored_formats.NULL_ROWS.current, "rows": len(nulls), "nulls": int(np.count_nonzero(nulls))}
+    return _sealed(fields, np.packbits(nulls, bitorder="little").tobytes())
+
+
+def decode_nulls(buffer: bytes) -> npt.NDArray[np.int64]:
+    """Return the physical offsets of the rows that are NULL.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
+    header = _header(buffer, stored_formats.NULL_ROWS)
+    if not header["nulls"]:
+        return np.empty(0, np.int64)
+    packed = np.frombuffer(zlib.decompress(buffer[_end_of_header(buffer) + _DIGEST_BYTES :]), np.uint8)
+    return np.flatnonzero(np.unpackbits(packed, count=header["rows"], bitorder="little"))
+
+
+def _sealed(fields: dict[str, typing.Any], states: bytes) -> bytes:
+    header = json.dumps(fields).encode()
+    head, packed = len(header).to_bytes(_LENGTH_BYTES, "little") + header, zlib.compress(states, 1)
+    return head + _digest(head, packed) + packed
+
+
+def _digest(head: bytes | memoryview, packed: bytes | memoryview) -> bytes:
+    digest = xxhash.xxh3_64(head)
+    digest.update(packed)
+    return digest.digest()
+
+
+def check(buffer: bytes) -> None:
+    """Check that a buffer is whole; later calls may rely on it.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
+    _header(buffer)
+
+
+def decode_summary(buffer: bytes) -> StateSummary:
+    """Return what the header says.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
+    header = _header(buffer)
+    older = tuple((str(part), int(c), int(f)) for part, c, f in header.get("older", ()))
+    return StateSummary(
+        untouched=header["untouched"],
+        failed=header["failed"],
+        computed=header["computed"],
+        filters=frozenset(header["filters"]),
+        older=older,
+    )
+
+
+def decode(buffer: bytes) -> States:
+    """Return one state for each physical row; versions are those of the file: see `decode_for`.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
+    header = _header(buffer)
+    rows = header["rows"]
+    packed = np.frombuffer(zlib.decompress(buffer[_end_of_header(buffer) + _DIGEST_BYTES :]), np.uint8)
+    if "older" in header:
+        return packed[:rows]
+    states = np.empty(len(packed) * 4, np.uint8)
+    for shift in range(4):
+        states[shift::4] = packed >> (2 * shift) & 3
+    return states[:rows]
+
+
+def decode_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
+    """Return the states of a file whose own version is `own`, as the version `accepted[0]` sees them.
+
+    See `translate`.
+    """
+    return translate(decode(buffer), own, [part for part, _, _ in decode_summary(buffer).older], accepted)
+
+
+def _header(buffer: bytes, kind: StoredFormat | None = None) -> dict[str, typing.Any]:
+    """Return the header of whole bytes of a kind; None: those of `encode`."""
+    kind = kind or stored_formats.ROW_STATES
+    end = _end_of_header(buffer)
+    packed = end + _DIGEST_BYTES
+    whole = memoryview(buffer)
+    if bytes(whole[end:packed]) != _digest(whole[:end], whole[packed:]):
+        raise ValueError(f"the digest of the {kind.called} does not match")
+    header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES:end])
+    kind.check(header.get("format"), "What a column file says of its rows")
+    return header
+
+
+def _end_of_header(buffer: bytes) -> int:
+    return _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "little")

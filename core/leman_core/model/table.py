@@ -1,0 +1,193 @@
+"""A table as the manifest describes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+
+class DataFile(NamedTuple):
+    """One data file of a fragment: its name in the table's data folder and the Lance field ids that it holds."""
+
+    path: str
+    field_ids: tuple[int, ...]
+
+
+class Fragment(NamedTuple):
+    """One fragment of a version of a table."""
+
+    fragment_id: int
+    #: Deleted rows are counted.
+    physical_rows: int
+    deleted_rows: int
+    files: tuple[DataFile, ...]
+    #: Tells one set of deleted rows from another; empty: not known, or none.
+    deletion_file: str = ""
+
+    @property
+    def live_rows(self) -> int:
+        return self.physical_rows - self.deleted_rows
+
+    def has_rows_of(self, other: Fragment) -> bool:
+        """Tell whether it is the same fragment in another version: row for row, in the same places.
+
+        Ids are given out again when a table is overwritten, file names are not.
+        """
+        if (self.fragment_id, self.physical_rows) != (other.fragment_id, other.physical_rows):
+            return False
+        mine = {file.path for file in self.files}
+        return any(file.path in mine for file in other.files)
+
+    def file_of(self, field_id: int) -> str:
+        """Return the name of the data file that holds the field; empty where the fragment has none (all NULL)."""
+        for data_file in self.files:
+            if field_id in data_file.field_ids:
+                return data_file.path
+        return ""
+
+    def files_of(self, field_ids: Iterable[int]) -> tuple[str, ...]:
+        """Return the names of the data files that hold any of the fields, sorted, each once."""
+        wanted = frozenset(field_ids)
+        found = [f.path for f in self.files if not wanted.isdisjoint(f.field_ids)]
+        return tuple(found) if len(found) < 2 else tuple(sorted(set(found)))
+
+
+@dataclass(frozen=True, slots=True)
+class TableField:
+    """A column: Arrow field (with metadata) and the Lance ids of it and of its children, in file order.
+
+    Of a field of a struct (see `TableSnapshot.find`) the Arrow field's name is its path, and the ids of the column that
+    it lies in come after its own: its values depend on all of them.
+    """
+
+    arrow: pa.Field
+    field_ids: tuple[int, ...]
+    #: What lies in it: the fields of a struct, the items of a list, keys and items of a map.
+    children: tuple[TableField, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return str(self.arrow.name)
+
+    @property
+    def field_id(self) -> int:
+        return self.field_ids[0]
+
+    @property
+    def parts(self) -> tuple[TableField, ...]:
+        """Return the fields of a struct; nothing for any other type."""
+        return self.children if pa.types.is_struct(self.arrow.type) else ()
+
+    def inner_names(self) -> Iterator[tuple[int, str]]:
+        """Yield ids and names of all fields of structs that lie in it, at any depth."""
+        for child in self.children:
+            if pa.types.is_struct(self.arrow.type):
+                yield child.field_id, child.name
+            yield from child.inner_names()
+
+    def type_under(self, names: Mapping[int, str]) -> pa.DataType:
+        """Return its type, with other names for fields of structs in it: those that `names` has for their ids."""
+        inner = (child.arrow.with_type(child.type_under(names)) for child in self.children)
+        if pa.types.is_struct(self.arrow.type) and self.children:
+            pairs = zip(self.children, inner, strict=True)
+            return pa.struct([field.with_name(names.get(child.field_id, field.name)) for child, field in pairs])
+        return nested_type(self.arrow.type, list(inner))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableSnapshot:
+    """One version of a table, as far as planning needs it."""
+
+    uri: str
+    version: int
+    #: Tells this table from another one made later under the same uri: Lance does not notice that a table was dropped
+    #: and made again at the same path. Empty on a table that Leman never touched.
+    incarnation: str
+    fields: tuple[TableField, ...]
+    #: See `leman_core.model.fragment_columns` for very many.
+    fragments: Sequence[Fragment] = field(repr=False)
+    stable_row_ids: bool = False
+    #: Version of the Lance file format that its data is to be written in.
+    file_format: tuple[int, int] = (2, 2)
+    #: The schema's.
+    metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
+    #: The last attempt that has begun, by job, of those that were taken over.
+    attempts: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False)
+    #: The version's manifest as a message, where it is small and lies in an object store; else empty.
+    manifest: bytes = field(default=b"", repr=False, compare=False)
+    #: The columns by name: a table may have tens of thousands.
+    _by_name: Mapping[str, TableField] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_by_name", {column.name: column for column in reversed(self.fields)})
+
+    def column(self, name: str) -> TableField | None:
+        return self._by_name.get(name)
+
+    def find(self, path: str) -> TableField | None:
+        """Return a column by its name, or a field of a struct by names with dots between: `box.w`."""
+        name, *inner = path.split(".")
+        column = found = self.column(name)
+        for name in inner:
+            found = None if found is None else next((part for part in found.parts if part.name == name), None)
+        return found if found is None or column is None or not inner else _inside(column, path, found)
+
+    def find_id(self, field_id: int) -> TableField | None:
+        """Return what `find` does, by the id of the column or of the struct's field, which renames keep."""
+        for column in self.fields:
+            if column.field_id == field_id:
+                return column
+            if column.parts and field_id in column.field_ids:
+                return next((_inside(column, p, f) for p, f in _parts_of(column) if f.field_id == field_id), None)
+        return None
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([f.arrow for f in self.fields], dict(self.metadata) or None)
+
+    @property
+    def live_rows(self) -> int:
+        return sum(f.live_rows for f in self.fragments)
+
+
+def _inside(column: TableField, path: str, part: TableField) -> TableField:
+    return TableField(part.arrow.with_name(path), (*part.field_ids, *column.field_ids), part.children)
+
+
+def nested_type(kind: pa.DataType, inner: Sequence[pa.Field]) -> pa.DataType:
+    """Return a list or map with other fields in it; any other type, and where none are given, as it is."""
+    if not inner:
+        return kind
+    if pa.types.is_map(kind):
+        return pa.map_(*inner, kind.keys_sorted)
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(inner[0], kind.list_size)
+    return pa.large_list(inner[0]) if pa.types.is_large_list(kind) else pa.list_(inner[0])
+
+
+def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
+    """Yield the fields of a struct at any depth, with their paths."""
+    for part in column.parts:
+        path = f"{column.name}.{part.name}"
+        yield path, part
+        yield from ((f"{path}{inner.removeprefix(part.name)}", field) for inner, field in _parts_of(part))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexCoverage:
+    """How much of a table an index covers; meanings in `protos/leman/v1/planner.proto`."""
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    fragments: int
+    fragments_covered: int
+    rows_left_out: int
+
+    @property
+    def is_stale(self) -> bool:
+        """Tell whether a fast search by it misses rows."""
+        return self.rows_left_out > 0

@@ -1,0 +1,186 @@
+"""What processes inherit of an environment, and what they show of their own.
+
+Functions have no more of it than their processes need, unless `LEMAN_SPARK__PASS_ENV` names more (decision 66);
+docs/security.md lists what that is. Standard library only: Spark's daemon starts with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import re
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from leman_core.process import linux
+
+#: All variables, where it stands for names.
+EVERYTHING = "*"
+#: Says to Spark's Python processes which further variables functions have: patterns of names, with commas between.
+PASSED = "_LEMAN_PASS_ENV"
+#: Set for them where they may be dumped, and read by others of the same user.
+CORE_DUMPS = "_LEMAN_CORE_DUMPS"
+#: Number of the descriptor of a pipe with the rest of a new process's environment.
+REST = "_LEMAN_ENVIRONMENT"
+
+#: Whose files and settings these are, and how texts, dates and files are read.
+_COMMON = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "HOSTNAME", "PWD", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TZDIR"),
+    *("TMPDIR", "TEMP", "TMP", "XDG_*", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_*", "GLIBC_TUNABLES", "MALLOC_*"),
+    *("PYTHON*", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "LANCE_*", "ARROW_*"),
+    *("RUST_LOG", "RUST_BACKTRACE"),
+    "LEMAN_CRASH",  # of tests
+)
+#: Processors and threads.
+_HARDWARE = (
+    *("CUDA_*", "NVIDIA_*", "NCCL_*", "HIP_*", "ROCR_*", "HSA_*", "XLA_*", "PYTORCH_*", "OMP_*", "KMP_*", "MKL_*"),
+    *("OPENBLAS_*", "GOTO_NUM_THREADS", "BLIS_*", "VECLIB_*", "NUMEXPR_*", "NUMBA_*", "RAYON_NUM_THREADS"),
+    *("TOKIO_WORKER_THREADS", "TOKENIZERS_PARALLELISM"),
+)
+#: Where models lie; not with what they are fetched.
+_MODELS = (
+    *("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_DATASETS_CACHE", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
+    *("TRANSFORMERS_CACHE", "TRANSFORMERS_OFFLINE", "SENTENCE_TRANSFORMERS_HOME", "TORCH_HOME", "KERAS_HOME"),
+    *("NLTK_DATA", "TIKTOKEN_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "MPLCONFIGDIR"),
+)
+_CERTIFICATES = (
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"),
+    "NODE_EXTRA_CA_CERTS",
+)
+_PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
+#: How Lance and pyarrow reach object stores in the process of a function, where no options say it.
+STORE_NAMES = ("AZURE_ENDPOINT", "GOOGLE_APPLICATION_CREDENTIALS")
+STORE_BEGINNINGS = (
+    *("AWS_", "AZURE_AUTHORITY_", "AZURE_CLIENT_", "AZURE_FEDERATED_", "AZURE_MSI_", "AZURE_STORAGE_", "AZURE_TENANT_"),
+    *("GOOGLE_BUCKET", "GOOGLE_SERVICE_ACCOUNT"),
+)
+_STORES = (*STORE_NAMES, *(f"{beginning}*" for beginning in STORE_BEGINNINGS), "IDENTITY_ENDPOINT", "IDENTITY_HEADER")
+#: What programs that Spark runs in read, in addition to what functions have.
+_SPARK = (
+    *("SPARK_*", "PYSPARK_*", "_PYSPARK_*", "JAVA_*", "JDK_*", "_JAVA_*", "HADOOP_*", "HDFS_*", "YARN_*", "MAPRED_*"),
+    *("KUBERNETES_*", "KUBECONFIG", "KRB5*", "CLASSPATH", "_LEMAN_*"),
+)
+#: Private to the process that has it: how to reach a JVM and Spark's daemon, and Leman's own settings.
+_OWN = frozenset({PASSED, CORE_DUMPS, REST, "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "_LEMAN_WARM_PROCESS"})
+_OWN_BEGINNINGS = ("PYTHON_WORKER_FACTORY_", "_PYSPARK_DRIVER_CONN_INFO")
+#: Whatever the beginning of its name is, it is none of what processes need.
+_SECRET = re.compile(r"secret|token(?!izers)|passw|credential|(?:access|account|api)_?key", re.IGNORECASE)
+_ENV_START, _ENV_END = 47, 48  # of the fields after the program's name in /proc/self/stat
+
+
+def _pattern(names: Iterable[str]) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(name).replace(r"\*", ".*") for name in names), re.DOTALL)
+
+
+_plain = _pattern((*_COMMON, *_HARDWARE, *_MODELS, *_CERTIFICATES, *_PROXIES, *map(str.lower, _PROXIES)))
+_stores, _spark = _pattern(_STORES), _pattern(_SPARK)
+
+
+def is_plain(name: str) -> bool:
+    """Tell whether a variable is one that every process may have, and show: no secret stands in such."""
+    return _plain.fullmatch(name) is not None and not _SECRET.search(name)
+
+
+def for_functions(environment: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
+    """Return what functions have of an environment.
+
+    Args:
+        passed: patterns of further names. `EVERYTHING` stands for all but Leman's settings and what is this process's
+            own affair.
+    """
+    return {name: value for name, value in environment.items() if not _is_own(name) and _is_for(name, passed)}
+
+
+def for_spark(environment: Mapping[str, str], passed: Collection[str] = ()) -> dict[str, str]:
+    """Return what Spark's JVM has of an environment: what its workers are to inherit, and what it needs itself."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if _spark.fullmatch(name) or (not _is_setting(name) and _is_for(name, passed))
+    }
+
+
+def confine() -> None:
+    """Make this process one that functions may run in: its environment, and what it shows of it, is what they have.
+
+    What is started below it has no more. Others of the same user cannot look into it.
+    """
+    _guard_memory()
+    allowed = for_functions(os.environ, passed(os.environ))
+    for name in list(os.environ):
+        if name not in allowed:
+            del os.environ[name]
+    blank_shown(lambda name: name in allowed)
+
+
+def passed(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the patterns of further names that Spark's Python processes were told."""
+    return tuple(filter(None, environment.get(PASSED, "").split(",")))
+
+
+def guard() -> None:
+    """Keep this process's environment and memory from others of the same user, where it may not be dumped (Linux)."""
+    hide()
+    _guard_memory()
+
+
+def hide() -> None:
+    """Take values that may be secrets out of /proc/PID/environ; this process keeps them."""
+    for name, value in list(os.environ.items()):
+        if not is_plain(name):
+            os.environ[name] = value  # C's copy moves to other memory
+    blank_shown(is_plain)
+
+
+def _guard_memory() -> None:
+    linux.allow_dumps(allowed=CORE_DUMPS in os.environ)
+
+
+def blank_shown(kept: Callable[[str], bool]) -> None:
+    """Overwrite what /proc/PID/environ shows, which is a process's first environment whatever becomes of it.
+
+    Call it once variables that C libraries read have moved, or are gone (`hide`).
+    """
+    if sys.platform != "linux":
+        return
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        start, end = int(fields[_ENV_START]), int(fields[_ENV_END])
+        at = start
+        for entry in ctypes.string_at(start, end - start).split(b"\0"):
+            name, equals, value = entry.partition(b"=")
+            if equals and not kept(name.decode(errors="replace")):
+                ctypes.memset(at + len(name) + 1, ord("*"), len(value))
+            at += len(entry) + 1
+
+
+def split(environment: Mapping[str, str]) -> tuple[dict[str, str], bytes]:
+    """Return what a new process may show from its first moment on, and the rest as `leman_local.child` takes it."""
+    shown = {name: value for name, value in environment.items() if is_plain(name)}
+    rest = (f"{name}={value}" for name, value in environment.items() if name not in shown)
+    return shown, b"\0".join(map(os.fsencode, rest))
+
+
+def give_rest(descriptor: int, rest: bytes) -> None:
+    """Write the rest into a pipe whose number a new process was given as `REST`, and close it."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(descriptor, "wb") as pipe:  # it has ended already
+        pipe.write(rest)
+
+
+def _is_for(name: str, passed: Collection[str]) -> bool:
+    if EVERYTHING in passed:
+        return True
+    if is_plain(name) or _stores.fullmatch(name):
+        return True
+    return any(fnmatchcase(name, pattern) for pattern in passed)
+
+
+def _is_own(name: str) -> bool:
+    return name in _OWN or name.startswith(_OWN_BEGINNINGS) or _is_setting(name)
+
+
+def _is_setting(name: str) -> bool:
+    return name.upper().startswith("LEMAN_") and not is_plain(name)

@@ -1,0 +1,59 @@
+"""Which process serves which service of the public contract. A new service of `leman.v1` gets its line here."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import pkgutil
+from types import ModuleType
+
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
+
+import leman.v1
+import leman_internal.v1
+from leman_core.server.flight_calls import FLIGHT
+
+#: Served by every process itself; the answer is about that process.
+EVERYWHERE = "leman.v1.InfoService"
+#: Full name of a service → the process whose peers forward calls to it.
+SERVED_BY = {
+    "leman.v1.CatalogService": "planner",
+    "leman.v1.CommitService": "commit_coordinator",
+    "leman.v1.DatabaseService": "planner",
+    "leman.v1.JobService": "executor",
+    "leman.v1.PlannerService": "planner",
+    "leman.v1.TableService": "commit_coordinator",
+    FLIGHT.full_name: "commit_coordinator",
+}
+
+
+@functools.cache
+def public_services() -> dict[str, ServiceDescriptor]:
+    """Return every service of the public contract by its full name."""
+    return _services(leman.v1)
+
+
+@functools.cache
+def callers_services() -> dict[str, ServiceDescriptor]:
+    """Return every service that callers may call, by its full name: the public contract's, and Arrow Flight's."""
+    return {**public_services(), FLIGHT.full_name: FLIGHT}
+
+
+@functools.cache
+def internal_services() -> dict[str, ServiceDescriptor]:
+    """Return every service that the services have for one another, by its full name."""
+    return _services(leman_internal.v1)
+
+
+def _services(package: ModuleType) -> dict[str, ServiceDescriptor]:
+    found = {}
+    for module in pkgutil.iter_modules(package.__path__):
+        if module.name.endswith("_pb2"):
+            file = importlib.import_module(f"{package.__name__}.{module.name}").DESCRIPTOR
+            found.update({service.full_name: service for service in file.services_by_name.values()})
+    return found
+
+
+def path_of(method: MethodDescriptor) -> str:
+    """Return the path of a method's calls, such as `/leman.v1.JobService/GetJob`."""
+    return f"/{method.containing_service.full_name}/{method.name}"

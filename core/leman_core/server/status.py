@@ -1,0 +1,225 @@
+"""The one map between the error tree and gRPC status.
+
+Every error carries a `google.rpc.ErrorInfo` (domain `leman`, reason, facts); InvalidArgument a `BadRequest` with the
+field, Unavailable and ResourceExhausted a `RetryInfo` where sending the call again may help. No password in a url that
+a caller gave comes back, and no control character but line ends and tabs; characters that show nothing are escaped.
+What an error repeats of its caller is cut here, for all errors: gRPC turns a call whose trailers have more than 8 KB
+into RESOURCE_EXHAUSTED, and the reason would be lost. `grpc-message` and the status say the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+from typing import cast
+
+import grpc
+from google.protobuf import any_pb2, duration_pb2
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from leman_core.model import errors
+from leman_core.model.shown_text import CONTROL, visible
+from leman_core.process.process_secrets import without_passwords
+
+DOMAIN = "leman"
+#: Trailer that carries the serialised google.rpc.Status.
+DETAILS_KEY = "grpc-status-details-bin"
+#: Trailer that tells gRPC's own retries how many milliseconds to wait (gRFC A6); -1: the call is not to be sent again.
+PUSHBACK_KEY = "grpc-retry-pushback-ms"
+#: Most bytes of a serialised status, which travels as base64: 5.4 KB.
+MAX_STATUS_BYTES = 4 * 1024
+#: Most bytes of a message, percent-encoded as it travels in `grpc-message`.
+MAX_HEADER_BYTES = 2 * 1024
+MAX_FACT_BYTES = 1024
+#: The longest prefix of a fact that is read: the rest is cut in any case.
+_READ = 4 * MAX_FACT_BYTES
+#: A word of a message that is longer, such as a name that a caller made up, is cut.
+_MOST_OF_A_WORD = 400
+#: How programs colour text for terminals, such as a function's traceback.
+_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_LONG_WORD = re.compile(rf"(\S{{{_MOST_OF_A_WORD - 100}}})\S{{100,}}")
+
+_CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
+    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    errors.Aborted: grpc.StatusCode.ABORTED,
+    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.DataLoss: grpc.StatusCode.DATA_LOSS,
+    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+    errors.Internal: grpc.StatusCode.INTERNAL,
+}
+_CLASSES: dict[int, type[errors.LemanError]] = {code.value[0]: cls for cls, code in _CODES.items()}
+#: Codes that gRPC itself gives and that no error of ours has: what they mean to a caller.
+_EXTERNAL: dict[grpc.StatusCode, type[errors.LemanError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
+    grpc.StatusCode.CANCELLED: errors.Unavailable,
+    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgument,
+}
+
+
+def code_of(error: errors.LemanError) -> grpc.StatusCode:
+    """Return the gRPC code of an error: that of the nearest class in the tree."""
+    return next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), grpc.StatusCode.INTERNAL)
+
+
+def to_status(error: errors.LemanError) -> status_pb2.Status:
+    """Return an error as google.rpc.Status (also for a job's `error` field), at most MAX_STATUS_BYTES serialised.
+
+    Long facts are shortened first, the longest most; reason and code always survive.
+    """
+    facts = {_clip(key, 64): _clip(_clean(value[:_READ]), MAX_FACT_BYTES) for key, value in error.facts.items()}
+    message = header_message(error.message)
+    status = _build(error, message, facts)
+    while status.ByteSize() > MAX_STATUS_BYTES and facts:
+        longest = max(facts, key=lambda key: len(facts[key].encode()))
+        size = len(facts[longest].encode())
+        if size > 64:
+            facts[longest] = _clip(facts[longest], size // 2)
+        else:
+            del facts[longest]
+        status = _build(error, message, facts)
+    return status
+
+
+def trailers_of(error: errors.LemanError) -> tuple[tuple[str, str | bytes], ...]:
+    """Return what goes with an error beside its code: the status, and what a retry policy of gRPC is to do.
+
+    The policy knows codes only, and RESOURCE_EXHAUSTED is also what no other time makes right.
+    """
+    details = (DETAILS_KEY, to_status(error).SerializeToString())
+    if not isinstance(error, errors.Unavailable | errors.ResourceExhausted):
+        return (details,)
+    delay = round(error.retry_after_seconds * 1000) or -1
+    return details, (PUSHBACK_KEY, str(delay))
+
+
+def from_status(status: status_pb2.Status) -> errors.LemanError:
+    """Return the error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was shortened."""
+    reason, facts, field, retry_after = "", {}, "", 0.0
+    for detail in status.details:
+        info, bad, retry = (
+            error_details_pb2.ErrorInfo(),
+            error_details_pb2.BadRequest(),
+            error_details_pb2.RetryInfo(),
+        )
+        if detail.Unpack(info):
+            reason, facts = info.reason, dict(info.metadata)
+        elif detail.Unpack(bad) and bad.field_violations:
+            field = bad.field_violations[0].field
+        elif detail.Unpack(retry):
+            retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    cls = _CLASSES.get(status.code, errors.Internal)
+    return _make(cls, reason or "UNKNOWN", status.message, facts, field=field, retry_after=retry_after)
+
+
+def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
+    """Return the error that a call to another service failed with.
+
+    Where the other side said nothing (connection lost, deadline passed) the reason is the gRPC code's name; for
+    DEADLINE_EXCEEDED, CANCELLED and UNAVAILABLE the outcome of the call is then unknown.
+    """
+    code: grpc.StatusCode = error.code()
+    trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
+    packed = next((value for key, value in trailers if key == DETAILS_KEY), None)
+    if isinstance(packed, bytes):
+        try:
+            status = status_pb2.Status.FromString(packed)
+        except DecodeError:
+            pass
+        else:
+            if status.code == code.value[0]:
+                return from_status(status)
+    cls = _EXTERNAL.get(code) or _CLASSES.get(code.value[0], errors.Internal)
+    # what gRPC itself refuses as too much is a message that is too large, also when it is sent again
+    retry_after = 0.0 if code is grpc.StatusCode.RESOURCE_EXHAUSTED else 1.0
+    return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=retry_after)
+
+
+def header_message(message: str) -> str:
+    """Return a message as `grpc-message` and the status have it: short, without passwords and control characters."""
+    text = visible(_LONG_WORD.sub(_cut_word, _clean(message)))
+    return _cut(text)
+
+
+def _clean(text: str) -> str:
+    return CONTROL.sub(_shown, _COLOUR.sub("", without_passwords(text)))
+
+
+def _shown(found: re.Match[str]) -> str:
+    return found[0] if found[0] in "\n\t" else "\ufffd"
+
+
+def _cut_word(found: re.Match[str]) -> str:
+    return f"{found[1]}... ({len(found[0])} characters)"
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text that has at most MAX_HEADER_BYTES as it travels."""
+    text = text[:MAX_HEADER_BYTES] if len(text) > MAX_HEADER_BYTES + 1 else text
+    left = MAX_HEADER_BYTES
+    for at, character in enumerate(text):
+        plain = " " <= character <= "~" and character != "%"
+        left -= 1 if plain else 3 * len(character.encode("utf-8", errors="replace"))
+        if left < 0:
+            return _with_dots(text[:at])
+    return text
+
+
+def _with_dots(text: str) -> str:
+    return text[:-3] + "..."
+
+
+def _build(error: errors.LemanError, message: str, facts: dict[str, str]) -> status_pb2.Status:
+    status = status_pb2.Status(code=code_of(error).value[0], message=message)
+    info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts)
+    status.details.append(_pack(info))
+    if isinstance(error, errors.InvalidArgument):
+        violation = error_details_pb2.BadRequest.FieldViolation(
+            field=_clip(error.field, 256), description=_clip(message, 512), reason=error.reason
+        )
+        status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
+    if isinstance(error, errors.Unavailable | errors.ResourceExhausted) and error.retry_after_seconds:
+        fraction, whole = math.modf(error.retry_after_seconds)
+        delay = duration_pb2.Duration(seconds=int(whole), nanos=int(fraction * 1e9))
+        status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
+    return status
+
+
+def _pack(
+    detail: error_details_pb2.ErrorInfo | error_details_pb2.BadRequest | error_details_pb2.RetryInfo,
+) -> any_pb2.Any:
+    packed = any_pb2.Any()
+    packed.Pack(detail)
+    return packed
+
+
+def _clip(text: str, size: int) -> str:
+    """Return at most `size` bytes of UTF-8."""
+    raw = text.encode("utf-8", errors="replace")
+    return text if len(raw) <= size else raw[: size - 3].decode("utf-8", errors="ignore") + "..."
+
+
+def _make(
+    cls: type[errors.LemanError],
+    reason: str,
+    message: str,
+    facts: dict[str, str],
+    *,
+    field: str,
+    retry_after: float,
+) -> errors.LemanError:
+    """Make the error. Facts are set afterwards: their names may be those of parameters."""
+    error: errors.LemanError
+    if cls is errors.Unavailable or cls is errors.ResourceExhausted:
+        error = cls(reason, message, retry_after_seconds=retry_after)
+    else:
+        error = cls(reason, message, field=field)
+    error.facts = facts
+    return error

@@ -1,0 +1,50 @@
+"""Settings of the services: one typed object, read from the environment.
+
+Every setting is `LEMAN_<SECTION>__<KEY>`, for example `LEMAN_SERVER__HOST` or
+`LEMAN_WRITER__STALL_IDLE_CHECKS=6`. A name that begins like one and is none is refused, so that a misspelt setting
+never goes unnoticed. `python -m leman_core.settings` lists all of them with value, origin and meaning; secrets are
+masked.
+"""
+
+from leman_core.settings.access_sections import Advertise, Jwt, Peers, Server, Udf
+from leman_core.settings.loading import PREFIX, SettingInfo, Settings, describe, is_secret, load
+from leman_core.settings.section import Grant, Section, Token
+from leman_core.settings.work_sections import (
+    Commit,
+    Embedded,
+    Executor,
+    Lineage,
+    Log,
+    Metrics,
+    Redis,
+    Spark,
+    Storage,
+    Writer,
+)
+
+__all__ = [
+    "PREFIX",
+    "Advertise",
+    "Commit",
+    "Embedded",
+    "Executor",
+    "Grant",
+    "Jwt",
+    "Lineage",
+    "Log",
+    "Metrics",
+    "Peers",
+    "Redis",
+    "Section",
+    "Server",
+    "SettingInfo",
+    "Settings",
+    "Spark",
+    "Storage",
+    "Token",
+    "Udf",
+    "Writer",
+    "describe",
+    "is_secret",
+    "load",
+]

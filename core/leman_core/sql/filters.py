@@ -1,0 +1,265 @@
+"""What a caller's filter may be, judged from its text alone, before Lance sees it.
+
+Lance evaluates constant calls while it plans (`repeat('a', 1000000000)` costs seconds and gigabytes), ignores what
+comes after a complete expression (`id > 0; drop …`, `id > 0 limit 1`), and reads `"name"` as a string, not as a column.
+So: bounded size, balanced brackets, functions from a list, nothing that ends it early.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import Enum, auto
+
+from leman_core.model.errors import InvalidArgument
+from leman_core.sql import nesting
+
+#: Of a filter as its caller wrote it; `now()` and the like are longer once they are times.
+MAX_BYTES = 16_384
+MAX_OPERATORS = 1024
+MAX_LIST_ITEMS = 1000
+MAX_DEPTH = 32
+
+_TOKEN = re.compile(
+    r"""(?P<space>\s+)
+    | (?P<comment>--|/\*)
+    | (?P<string>'(?:[^']|'')*'|"(?:[^"]|"")*")
+    | (?P<quoted>`(?:[^`]|``)*`)
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<symbol>::|<=|>=|<>|!=|==|\|\||[-+*/%=<>(),.\[\]])""",
+    re.VERBOSE,
+)
+
+#: Words that may stand before a bracket without being functions.
+_SYNTAX = frozenset(
+    {"and", "or", "not", "in", "is", "between", "like", "ilike", "as", "case", "when", "then", "else", "end"}
+    | {"array", "decimal", "numeric", "varchar", "char", "timestamp", "time", "float"}
+)
+_OPERATORS = frozenset({"and", "or", "not"})
+#: `N'…'` and the like: Lance's parser panics on some of them.
+_STRING_PREFIXES = frozenset({"n", "x", "e", "b", "r", "u", "br", "rb", "q", "nq"})
+#: Types that a cast rounds to.
+_FLOATS = frozenset({"double", "float", "float4", "float8", "real"})
+#: Of the longest decimal.
+_DECIMAL_DIGITS = 76
+_CLOSERS = {"(": ")", "[": "]"}
+
+_ALLOWED = """
+abs acos asin atan atan2 cbrt ceil cos degrees exp floor isnan iszero ln log log10 log2 mod nanvl power
+radians round sign sin sqrt tan trunc
+
+ascii bit_length btrim char_length character_length concat concat_ws contains contains_tokens ends_with
+initcap instr left length lower ltrim md5 octet_length regexp_like regexp_match right rtrim sha256
+starts_with strpos substr substring translate trim upper
+
+date_bin date_part date_trunc from_unixtime to_date to_timestamp to_timestamp_micros to_timestamp_millis
+to_timestamp_nanos to_timestamp_seconds to_unixtime
+
+array_contains array_element array_has array_has_all array_has_any array_length array_position cardinality
+empty get_field list_contains list_element list_has list_has_all list_has_any list_length
+
+json_array_contains json_array_length json_exists json_extract json_get json_get_bool json_get_float
+json_get_int json_get_string
+
+arrow_cast arrow_typeof cast coalesce greatest least nullif nvl try_cast
+"""
+#: Functions whose cost and result size are bounded by their arguments and which always answer the same. Left
+#: out on purpose: what makes long values (repeat, lpad, rpad, replace, space, range) or is volatile (random).
+FUNCTIONS = frozenset(_ALLOWED.split())
+#: Functions in other dialects of SQL; here they are words for `date_part`.
+_DATE_PARTS = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
+#: Relative times: replaced by what they say when the job is planned (`leman_core.sql.relative_time`).
+CLOCKS = frozenset({"now", "today", "current_date", "current_timestamp"})
+
+
+class Kind(Enum):
+    """What a piece of the text is."""
+
+    STRING = auto()
+    QUOTED = auto()
+    NUMBER = auto()
+    WORD = auto()
+    SYMBOL = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A piece of the text, and where it stands."""
+
+    kind: Kind
+    text: str
+    start: int
+    end: int
+
+    @property
+    def lower(self) -> str:
+        return self.text.lower()
+
+    @property
+    def name(self) -> str:
+        """Return what stands between quotes of any kind, or the text itself."""
+        if self.kind in {Kind.STRING, Kind.QUOTED}:
+            return self.text[1:-1].replace(self.text[0] * 2, self.text[0])
+        return self.text
+
+
+def invalid(message: str) -> InvalidArgument:
+    """Return the error of a filter that is refused."""
+    return InvalidArgument("INVALID_FILTER", f"Invalid filter: {message}", field="where")
+
+
+def tokens(where: str) -> list[Token]:
+    """Take a filter apart into its tokens.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for what no filter needs: comments, `;`, parameters; and for a text of which
+            nothing is worth reading, as it is too long.
+    """
+    if len(where) > nesting.MAX_BYTES:
+        raise invalid(nesting.problem(where))
+    found = []
+    at = 0
+    while at < len(where):
+        match = _TOKEN.match(where, at)
+        if match is None:
+            raise invalid(f"unexpected {where[at]!r} at character {at + 1}: one SQL expression is expected")
+        if match.lastgroup == "comment":
+            raise invalid(f"comments are not allowed (character {at + 1})")
+        if match.lastgroup != "space":
+            found.append(Token(Kind[str(match.lastgroup).upper()], match.group(), at, match.end()))
+        at = match.end()
+    return found
+
+
+def check_length(where: str, most: int = MAX_BYTES) -> None:
+    """Refuse a text that is too long, as its caller wrote it.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    size = len(where.encode(errors="replace"))
+    if size > most:
+        raise invalid(f"it has {size} bytes, at most {most} are allowed")
+
+
+def check(where: str, columns: Iterable[str]) -> None:
+    """Refuse a filter that cannot be used, with what to write instead where that is known.
+
+    Its length is judged by `check_length`, before relative times are replaced.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    if "\0" in where or not where.strip():
+        raise invalid("it is empty" if not where.strip() else "it contains a zero character")
+    found = tokens(where)
+    _check_size(found)
+    _check_brackets(found)
+    if problem := nesting.problem(where):
+        raise invalid(problem)
+    _check_functions(found)
+    check_exact(list(_cast_numbers(found)))
+    _check_quotes(found, {c.casefold() for c in columns})
+
+
+def check_exact(found: Iterable[Token]) -> None:
+    """Refuse numbers that lose digits: those with a fraction and those of more than 64 bits are doubles in SQL.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    for token in found:
+        if token.kind is not Kind.NUMBER or (token.text.isdigit() and int(token.text) < 1 << 64):
+            continue
+        wanted, kept = Decimal(token.text), float(token.text)
+        if math.isinf(kept) or wanted != Decimal(repr(kept)):
+            raise invalid(
+                f"{token.text} has more digits than a double, and would become {kept!r}: write it in quotes, like "
+                f"cast('{token.text}' as {_decimal(wanted)})"
+            )
+
+
+def _decimal(number: Decimal) -> str:
+    _, digits, exponent = number.as_tuple()
+    scale = max(0, -int(exponent))
+    whole = max(0, len(digits) + int(exponent))
+    return f"decimal({whole + scale}, {scale})" if 0 < whole + scale <= _DECIMAL_DIGITS else "decimal(…, …)"
+
+
+def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:
+    """Yield the numbers that are cast to another type than a float."""
+    for at, token in enumerate(found):
+        after = [following.lower for following in found[at + 1 : at + 3]]
+        if token.kind is not Kind.NUMBER or len(after) < 2:
+            continue
+        by_name = any(before.lower == "arrow_cast" for before in found[max(0, at - 3) : at])
+        if (after[0] in {"as", "::"} and after[1] not in _FLOATS) or (by_name and "float" not in after[1]):
+            yield token
+
+
+def names(where: str) -> frozenset[str]:
+    """Return casefolded names that the filter may refer to: a superset of the columns that it reads."""
+    kinds = {Kind.WORD, Kind.QUOTED, Kind.STRING}
+    return frozenset(t.name.casefold() for t in tokens(where) if t.kind in kinds)
+
+
+def calls(found: list[Token]) -> Iterator[Token]:
+    """Yield the names of the functions that are called."""
+    for token, after in itertools.pairwise(found):
+        if after.text != "(" or token.kind not in {Kind.WORD, Kind.QUOTED}:
+            continue
+        if token.kind is Kind.QUOTED or token.lower not in _SYNTAX:
+            yield token
+
+
+def _check_size(found: list[Token]) -> None:
+    operators = sum(t.kind is Kind.WORD and t.lower in _OPERATORS for t in found)
+    if operators > MAX_OPERATORS:
+        raise invalid(f"it has {operators} times AND, OR or NOT, at most {MAX_OPERATORS} are allowed")
+    items = sum(t.text == "," for t in found)
+    if items > MAX_LIST_ITEMS:
+        raise invalid(f"it has {items} commas, at most {MAX_LIST_ITEMS} are allowed: join with a table instead")
+
+
+def _check_brackets(found: list[Token]) -> None:
+    expected: list[str] = []
+    for token in found:
+        if token.text in _CLOSERS:
+            expected.append(_CLOSERS[token.text])
+            if len(expected) > MAX_DEPTH:
+                raise invalid(f"brackets are nested deeper than {MAX_DEPTH}")
+        elif token.text in _CLOSERS.values() and (not expected or expected.pop() != token.text):
+            raise invalid(f"unexpected '{token.text}' at character {token.start + 1}")
+    if expected:
+        raise invalid(f"'{expected[-1]}' is missing at the end")
+
+
+def _check_functions(found: list[Token]) -> None:
+    for token in calls(found):
+        name = token.name.lower()
+        if name not in FUNCTIONS and name not in CLOCKS:
+            raise invalid(f"function '{name}' is not one of those that may be called; {_instead(name)}")
+    for token, after in itertools.pairwise(found):
+        if token.kind is Kind.WORD and token.lower in _STRING_PREFIXES and after.kind is Kind.STRING:
+            raise invalid(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")
+
+
+def _instead(name: str) -> str:
+    if name == "extract":
+        return "write date_part('year', …) for extract(year from …)"
+    if name in _DATE_PARTS:
+        return f"write date_part('{name}', …)"
+    close = difflib.get_close_matches(name, FUNCTIONS | CLOCKS, 1)
+    return f"did you mean {close[0]}?" if close else "such as lower, length, coalesce, date_trunc"
+
+
+def _check_quotes(found: list[Token], columns: set[str]) -> None:
+    for token in found:
+        if token.text.startswith('"') and token.name.casefold() in columns:
+            raise invalid(f"{token.text} is text to Lance; to name the column write `{token.name}`")

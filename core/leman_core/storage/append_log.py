@@ -1,0 +1,417 @@
+"""Small Lance tables that are only appended to: job history and the error store."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime
+import random
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import lance
+import pyarrow as pa
+import structlog
+from lance.commit import CommitConflictError
+
+from leman_core.model.errors import LemanError
+from leman_core.storage import damage, stored_formats
+from leman_core.storage.error_translation import LANCE_ERRORS
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.log_snapshot import SAVED_FROM, Snapshot, position, readable, saved, with_position
+from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.object_stores.requests import counted_table
+from leman_core.storage.opening import has_versions, open_checked, open_latest, open_version
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.storage_errors import failed, refusal, said
+from leman_core.storage.store_failures import store_failed
+from leman_core.storage.table_creation import create_empty
+from leman_core.storage.table_errors import table_error
+
+#: Of the schema's metadata.
+_FORMAT = "leman.format"
+_COMPACT_AFTER = 128
+_KEEP = datetime.timedelta(hours=1)
+_KEEP_LITTLE = datetime.timedelta(minutes=1)
+#: A fragment with so many rows is not made larger by compaction.
+_FULL = 1024
+#: The number of fragments at which they are merged into large ones: each version names all of them.
+_MANY_FRAGMENTS = 64
+_LARGE = _FULL * _MANY_FRAGMENTS
+#: What Lance may keep in memory of a log: by default that is the manifest of each version that was opened, up to 1 GiB.
+_CACHE_BYTES = 4 << 20
+#: Seconds between looks at a table of which there is no version, but a place for them; 0 ends them.
+_PAUSES = (0.01, 0.05, 0.2, 0.0)
+#: How often an append is tried that meets others: each try is twenty of Lance's.
+_TRIES = 30
+_LONGEST_PAUSE_SECONDS = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+class AppendLog:
+    """Append rows of one schema under a uri, and read them. Not safe for threads; several processes may append at once.
+
+    Where the storage cannot be used, or the table cannot be read, calls raise what `storage_errors.failed` gives.
+
+    Args:
+        called: what people call it, in messages; empty: its uri.
+        compact_after: so many appends of this one make it compact the table; 0: it is left to the caller.
+        repairs: set aside what is damaged, and say so in the log.
+        ordered: create the table such that rows keep their `position`, whatever compaction and repair do.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        schema: pa.Schema,
+        *,
+        called: str = "",
+        compact_after: int = _COMPACT_AFTER,
+        repairs: bool = False,
+        ordered: bool = False,
+    ) -> None:
+        self._uri = uri
+        self._schema = schema
+        self._called = called or uri
+        self._ordered = ordered
+        self._compact_after = compact_after
+        self._repairs = repairs
+        self._appended = 0
+
+    def create(self) -> None:
+        """Make the table if there is none.
+
+        Call it before the first append: of two appends that both find no table, Lance would keep one.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where that cannot be told or done.
+        """
+        if self._open() is not None:
+            return
+        try:
+            if not in_object_store(self._uri):
+                Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
+            schema = with_position(self._schema) if self._ordered else self._schema
+            schema = schema.with_metadata({_FORMAT: str(stored_formats.LOG.current)})
+            with panics_as_errors():
+                create_empty(self._uri, schema, stable_row_ids=self._ordered)
+        except FileExistsError:
+            return
+        except LANCE_ERRORS as error:
+            raise failed(error, f"{self._called} cannot be made: {error}", self._uri) from error
+
+    def append(self, rows: Sequence[dict[str, object]], base: Snapshot | None = None) -> Snapshot:
+        """Add rows in one version and return it.
+
+        Where others append at the same time it takes its turn.
+
+        Args:
+            rows: what is added.
+            base: a version that is open: where nobody wrote since, nothing is read again. In an object store that takes
+                five requests; without it six.
+
+        Raises:
+            DataLoss: TABLE_DAMAGED.
+            LemanError: what `storage_errors.failed` gives.
+        """
+        table = pa.Table.from_pylist(list(rows), schema=self._schema)
+        written = self._write_on(base, table) or self._write(table)
+        self._appended += 1
+        if self._compact_after and self._appended >= self._compact_after:
+            self._appended = 0
+            self.compact()
+        return self._snapshot(written)
+
+    def _write_on(self, base: Snapshot | None, table: pa.Table) -> lance.LanceDataset | None:
+        """Append by a version that is open; None: it is not the latest on a disk any more, or that failed.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where the store does not answer: it would not do so again.
+        """
+        if base is None:
+            return None
+        try:
+            with panics_as_errors():
+                return base.append(table) if base.is_untouched else base.append_in_store(table)
+        except LANCE_ERRORS as error:
+            if in_object_store(self._uri) and store_failed(error):
+                self._raise_refusal(error)
+                raise failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
+            return None
+
+    def _write(self, table: pa.Table) -> lance.LanceDataset:
+        looked = False
+        tries_left = _TRIES
+        while True:
+            tries_left -= 1
+            try:
+                with panics_as_errors():
+                    return counted_table(
+                        lance.write_dataset(table, self._uri, mode="append", storage_options=lance_options(self._uri))
+                    )
+            except LANCE_ERRORS as error:
+                self._raise_refusal(error)
+                met = _met_others(error)
+                if not tries_left or (not met and (looked or not self._repairs)):
+                    raise failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
+            if not looked:  # the latest version may be damaged: then another one takes its place
+                looked = True
+                self._look()
+            if met:
+                time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
+
+    def remove(self, where: str) -> Snapshot | None:
+        """Delete rows in one version, and return it; None: there were none. Those that are left keep their order.
+
+        They leave the files with the next compaction. Where others write at the same time it takes its turn.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        if self._open() is None:
+            return None
+        for tries_left in range(_TRIES, -1, -1):
+            try:
+                with panics_as_errors():
+                    dataset = self._open_some()
+                    if not dataset.count_rows(where):
+                        return None
+                    dataset.delete(where)
+                    return self._snapshot(dataset)
+            except LANCE_ERRORS as error:
+                self._raise_refusal(error)
+                if not tries_left or not _met_others(error):
+                    raise failed(error, f"rows of {self._uri} cannot be deleted: {error}", self._uri) from error
+            time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
+        raise AssertionError("the loop returns or raises")
+
+    def _look(self) -> None:
+        """Check that the table can be opened; a log that repairs may open an earlier version."""
+        try:
+            self._open_raw()
+        except (OSError, ValueError) as error:
+            raise table_error(self._uri, error) from error
+
+    def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> list[dict[str, object]]:
+        """Return rows in the order of their appends, see `position`; nothing where nothing was appended yet."""
+        dataset = self._open()
+        if dataset is None:
+            return []
+        ordered = SAVED_FROM in dataset.schema.names
+        own = [name for name in dataset.schema.names if name != SAVED_FROM]
+        names = list(columns) if columns is not None else own
+        asked = [*names, SAVED_FROM] if ordered else names
+        with readable(self._called, self._uri):
+            rows = dataset.to_table(columns=asked, filter=where, with_row_id=ordered).to_pylist()
+        return [{name: row[name] for name in names} for row in sorted(rows, key=position)]
+
+    def snapshot(self, version: int = 0) -> Snapshot | None:
+        """Return the rows of a version (0: the latest).
+
+        Returns:
+            None where nothing was appended yet, or the version was cleaned.
+        """
+        if not version:
+            dataset = self._open()
+            return None if dataset is None else self._snapshot(dataset)
+        try:
+            return self._snapshot(open_version(self._uri, version))
+        except (ValueError, OSError):
+            return None
+
+    def warnings(self, since: float = 0.0) -> list[str]:
+        """Return what was set aside of the table, from a time on, for people, oldest first."""
+        return damage.notes(self._uri, since)
+
+    def salvage(
+        self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]
+    ) -> list[dict[str, object]]:
+        """Return the `usable` rows of a fragment that has others, or that cannot be read as a whole.
+
+        Where the log repairs, they take its place in the table, each at its old `position`. Raises too where it is not
+        certain that the fragment is damaged.
+        """
+        files = snapshot.files(fragment_id)
+        with readable(self._called, self._uri):
+            for path in files:
+                damage.check_store(self._uri, path)
+        rows = [row for row in snapshot.readable(fragment_id) if usable(row)]
+        if self._repairs:
+            with contextlib.suppress(OSError, LemanError):  # then the next one who reads it does the same
+                if rows:
+                    self._write(saved(snapshot, rows, self._schema))
+                snapshot.without(fragment_id)
+                for path in files:
+                    what = f"{self._uri}/{path} is damaged ({said(why)}); {len(rows)} rows of it were saved."
+                    self._set_aside(path, what)
+        return rows
+
+    def mend(self, snapshot: Snapshot) -> bool:
+        """Save the rows of damaged fragments that can still be read, and set the others aside, as `salvage` does.
+
+        Returns:
+            Whether there was one: then the latest version is another one.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where it is not certain that a fragment is damaged.
+        """
+        damaged = False
+        for fragment_id in snapshot.fragments.values():
+            try:
+                snapshot.fragment(fragment_id, self._schema.names)
+            except LemanError as error:
+                self.salvage(snapshot, fragment_id, error, lambda _: True)
+                damaged = True
+        return damaged
+
+    def compact(self) -> None:
+        """Make few files of many; a writer that comes in between goes first."""
+        dataset = self._open()
+        if dataset is None:
+            return
+        with contextlib.suppress(OSError):
+            dataset.optimize.compact_files(materialize_deletions_threshold=0.0)
+            dataset.cleanup_old_versions(older_than=_KEEP)
+
+    def tidy(self) -> tuple[Snapshot, Snapshot] | None:
+        """Compact like `compact`, but touch no fragment that is full and whole; earlier versions stay.
+
+        Returns:
+            The versions before and after it; None: nothing was done.
+        """
+        before = self.snapshot()
+        if before is None:
+            return None
+        with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
+            dataset = self._open_some()
+            many = len(dataset.get_fragments()) > _MANY_FRAGMENTS
+            target = _LARGE if many else _FULL
+            dataset.optimize.compact_files(target_rows_per_fragment=target, materialize_deletions_threshold=0.0)
+            self._drop_row_versions()
+        after = self.snapshot()
+        return None if after is None else (before, after)
+
+    def _drop_row_versions(self) -> None:
+        """Remove from the manifest in which version each row came and was changed; others who append go first.
+
+        Lance keeps it where row ids are stable: ten bytes of every later manifest for each row. Nothing reads it.
+        """
+        dataset = self._open_some()
+        known = (fragment.metadata for fragment in dataset.get_fragments())
+        without = [
+            dataclasses.replace(fragment, created_at_version_meta=None, last_updated_at_version_meta=None)
+            for fragment in known
+            if fragment.created_at_version_meta is not None or fragment.last_updated_at_version_meta is not None
+        ]
+        if without:
+            operation = lance.LanceOperation.Update(
+                removed_fragment_ids=[], updated_fragments=without, new_fragments=[]
+            )
+            counted_table(lance.LanceDataset.commit(dataset, operation, read_version=dataset.version))
+
+    def _open_some(self) -> lance.LanceDataset:
+        return open_latest(self._uri, cache_bytes=_CACHE_BYTES)
+
+    def forget_past(self) -> None:
+        """Remove versions that are no longer needed, a minute old; others may write meanwhile."""
+        with contextlib.suppress(*LANCE_ERRORS), panics_as_errors():
+            self._open_some().cleanup_old_versions(older_than=_KEEP_LITTLE)
+
+    def _snapshot(self, dataset: lance.LanceDataset) -> Snapshot:
+        return Snapshot(dataset, self._called)
+
+    def _raise_refusal(self, error: Exception) -> None:
+        refused = refusal(error, self._uri)
+        if refused is not None:
+            raise refused from error
+
+    def _open(self) -> lance.LanceDataset | None:
+        with readable(self._called, self._uri):
+            return self._open_raw()
+
+    def _open_raw(self) -> lance.LanceDataset | None:
+        """Open the latest version of the table. Raises what Lance raises."""
+        for pause in _PAUSES:
+            try:
+                return self._open_latest()
+            except (ValueError, OSError) as error:
+                if self._repairs and damage.is_plain_file(self._uri):
+                    self._set_aside("", f"{self._uri} is a file, and no table.")
+                    return None
+                found = damage.versions(self._uri)
+                if found:
+                    with contextlib.suppress(ValueError, OSError):
+                        return self._open_latest()  # somebody made it after the first look
+                if self._repairs:
+                    return self._open_before_damage(error) if found else None
+                if not found and not damage.had_versions(self._uri):
+                    return None
+                if found or not pause:
+                    raise
+            time.sleep(pause)  # somebody makes it just now: the folder of its versions is there before the first one
+        raise AssertionError("the last try returns or raises")
+
+    def _open_latest(self) -> lance.LanceDataset:
+        with panics_as_errors():
+            return self._checked(open_checked(self._uri, cache_bytes=_CACHE_BYTES))
+
+    def _open_before_damage(self, why: Exception) -> lance.LanceDataset | None:
+        """Open the latest version that can be opened; manifests after it are set aside.
+
+        Returns:
+            None where there is none: then all of the table is set aside.
+
+        Raises:
+            OSError: the store does not answer, so nothing is known of the versions; so do other errors of Lance.
+        """
+        if store_failed(why):
+            raise why
+
+        found = damage.versions(self._uri)
+        for version, path in found:
+            damage.check_store(self._uri, path)
+            try:
+                with panics_as_errors():
+                    self._checked(open_version(self._uri, version)).get_fragments()
+            except LANCE_ERRORS as error:
+                if store_failed(error):
+                    raise
+                continue
+            for later, damaged in found:
+                if later > version:
+                    self._set_aside(damaged, f"Version {later} of {self._uri} is damaged ({why}).")
+            return self._open_some()
+        if has_versions(self._uri):
+            self._set_aside("", f"No version of {self._uri} can be opened ({why}).")
+        return None
+
+    def _checked(self, dataset: lance.LanceDataset) -> lance.LanceDataset:
+        """Refuse a manifest of nothing but zeros, which opens as a table without columns.
+
+        Raises:
+            ValueError: it is one.
+            UnknownFormat: FORMAT_TOO_NEW.
+        """
+        stated = (dataset.schema.metadata or {}).get(_FORMAT.encode())
+        stored_formats.LOG.check(None if stated is None else stated.decode(), self._called)
+        missing = [name for name in self._schema.names if name not in dataset.schema.names]
+        if missing:
+            raise ValueError(f"it has no columns {', '.join(missing)}")
+        return dataset
+
+    def _set_aside(self, path: str, what: str) -> None:
+        note = damage.set_aside(self._uri, path, what)
+        _log.error("damage", uri=self._uri, what=note)
+
+
+def quoted(text: str) -> str:
+    """Return a text as SQL writes it."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _met_others(error: Exception) -> bool:
+    """Tell whether an append failed because of other writers, and not because of the store."""
+    text = str(error).lower()
+    return isinstance(error, CommitConflictError) or "concurrent" in text or "conflict" in text

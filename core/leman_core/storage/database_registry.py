@@ -1,0 +1,303 @@
+"""The registrations of named databases: sealed documents in the config of one Lance table, `databases.lance`.
+
+A table without rows, because Lance can write conditionally in every store that tables lie in: two updates of one key,
+of which neither has seen the other, do not both succeed. pyarrow's file systems have no such call. All names are one
+manifest, read at once, and what was written is in the table's history.
+
+    database.<name>   the registration
+    root.<digest>     the name of the database with that root: so that two names for one root meet in a key
+    unregistered      the last requests that took a name away
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import lance
+import pyarrow as pa
+from lance.commit import CommitConflictError
+
+from leman_core.model import keys
+from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Registrations, Request
+from leman_core.model.errors import Aborted, AlreadyExists, NotFound, ResourceExhausted, UnknownFormat, reused
+from leman_core.storage import sealed_documents, stored_formats
+from leman_core.storage.conditional_puts import check_store
+from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.opening import has_versions, open_checked
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.storage_errors import failed, refusal
+from leman_core.storage.table_creation import create_empty
+from leman_core.storage.table_errors import table_error
+
+TABLE = "databases.lance"
+#: So many can be registered: all of them are read at once.
+MOST_DATABASES = 1000
+MOST_REMOVALS = 16
+#: How often a write is tried that meets others.
+_TRIES = 10
+_SCHEMA = pa.schema([pa.field("name", pa.string())])
+_DATABASE, _ROOT, _REMOVALS = "database.", "root.", "unregistered"
+_CONFLICT = "Incompatible transaction"
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """The registry in one version."""
+
+    dataset: lance.LanceDataset | None = None
+    config: Mapping[str, str] = field(default_factory=dict)
+    registrations: Registrations = field(default_factory=Registrations)
+
+
+class DatabaseRegistry:
+    """The registrations in a folder, or under a prefix of an object store.
+
+    Any number of processes may write: none loses what another one has written. Where the storage cannot be used, calls
+    raise what `table_errors.table_error` gives.
+
+    Args:
+        place: in its canonical form.
+    """
+
+    def __init__(self, place: str) -> None:
+        self._uri = f"{place.rstrip('/')}/{TABLE}"
+
+    def read(self) -> Registrations:
+        """Return all registrations; none where there is no registry yet."""
+        return self._look().registrations
+
+    def get(self, name: str) -> RegisteredDatabase:
+        """Return a registration.
+
+        Raises:
+            NotFound: DATABASE_NOT_REGISTERED.
+            DataLoss: REGISTRATION_DAMAGED.
+        """
+        return self.read().get(name)
+
+    def register(self, wanted: RegisteredDatabase, request: Request) -> RegisteredDatabase:
+        """Register a database; the same request again is answered with the registration.
+
+        Raises:
+            AlreadyExists: DATABASE_EXISTS, REQUEST_ID_REUSED.
+            ResourceExhausted: TOO_MANY_DATABASES.
+            Aborted: CONFLICT.
+        """
+        for _ in range(_TRIES):
+            state = self._look()
+            known = state.registrations.by_name.get(wanted.name)
+            if known is not None:
+                made_by = _request_of(state.config[_DATABASE + wanted.name])
+                if not request.request_id or made_by.request_id != request.request_id:
+                    raise _exists(known.name, known.root)
+                if made_by != request:
+                    raise reused(request.request_id)
+                return known
+            _check_room(state.registrations, wanted)
+            document = _sealed(wanted, request)
+            if self._write(state, {_DATABASE + wanted.name: document, _root_key(wanted.root): wanted.name}):
+                return wanted
+        raise self._conflict()
+
+    def update(self, name: str, change: Callable[[RegisteredDatabase], RegisteredDatabase]) -> RegisteredDatabase:
+        """Change what is said of a database, on top of whatever others have changed.
+
+        Raises:
+            NotFound: DATABASE_NOT_REGISTERED.
+            DataLoss: REGISTRATION_DAMAGED.
+            Aborted: CONFLICT.
+        """
+        for _ in range(_TRIES):
+            state = self._look()
+            before = state.registrations.get(name)
+            after = replace(change(before), updated_at=time.time())
+            if self._write(state, {_DATABASE + name: _sealed(after, _request_of(state.config[_DATABASE + name]))}):
+                return after
+        raise self._conflict()
+
+    def unregister(self, name: str, request: Request, check: Callable[[RegisteredDatabase], None]) -> None:
+        """Take the name from a database; the same request again changes nothing. A damaged registration goes unchecked.
+
+        Args:
+            check: raises where the database may not lose its name.
+
+        Raises:
+            NotFound: DATABASE_NOT_REGISTERED.
+            AlreadyExists: REQUEST_ID_REUSED.
+            Aborted: CONFLICT.
+            Exception: what `check` raises.
+        """
+        for _ in range(_TRIES):
+            state = self._look()
+            removals = _removals(state.config)
+            if request.request_id in removals:
+                if removals[request.request_id] != request.body:
+                    raise reused(request.request_id)
+                return
+            values: dict[str, str | None] = {_DATABASE + name: None}
+            if name not in state.registrations.damaged:
+                database = state.registrations.get(name)
+                check(database)
+                values[_root_key(database.root)] = None
+            noted = {request.request_id: request.body, **removals}
+            values[_REMOVALS] = json.dumps([[by, known] for known, by in noted.items()][:MOST_REMOVALS])
+            if self._write(state, values):
+                return
+        raise self._conflict()
+
+    def _look(self) -> _State:
+        try:
+            return self._open()
+        except NotFound as error:
+            with using_storage(self._uri):
+                if not has_versions(self._uri):
+                    return _State()
+            before = error
+        try:  # somebody made it in between
+            return self._open()
+        except NotFound as error:  # Lance does not find what a version of it needs: that is no empty registry
+            raise failed(before, f"The registry {self._uri} cannot be read: {before}", self._uri) from error
+
+    def _open(self) -> _State:
+        try:
+            with panics_as_errors():
+                dataset = open_checked(self._uri)
+                config = {str(key): str(value) for key, value in dataset.config().items()}
+        except LANCE_ERRORS as error:
+            raise table_error(self._uri, error) from error
+        return _State(dataset, config, _registrations(config))
+
+    def _write(self, state: _State, values: Mapping[str, str | None]) -> bool:
+        """Set, or with None remove, keys on top of a state; False: others wrote one of them since, look again."""
+        dataset = state.dataset
+        if dataset is None:
+            self._create()
+            return False
+        try:
+            with panics_as_errors():
+                dataset.update_config(dict(values))
+        except LANCE_ERRORS as error:
+            refused = refusal(error, self._uri)
+            if refused is not None:
+                raise refused from error
+            if isinstance(error, CommitConflictError) or _CONFLICT in str(error):
+                return False
+            now = self._look().config
+            if any(now.get(key) != value for key, value in values.items()):
+                raise failed(error, f"The registry {self._uri} cannot be written: {error}", self._uri) from error
+        return True
+
+    def _create(self) -> None:
+        """Make the registry, unless somebody else is faster."""
+        try:
+            if not in_object_store(self._uri):
+                Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
+            check_store(self._uri.rpartition("/")[0])
+            with panics_as_errors():
+                create_empty(self._uri, _SCHEMA)
+        except FileExistsError:
+            return
+        except LANCE_ERRORS as error:
+            refused = refusal(error, self._uri)
+            if refused is not None:
+                raise refused from error
+            if self._look().dataset is None:
+                raise failed(error, f"The registry {self._uri} cannot be made: {error}", self._uri) from error
+
+    def _conflict(self) -> Aborted:
+        return Aborted(
+            "CONFLICT", f"Others wrote to the registry {self._uri} at the same time, again and again: try once more"
+        )
+
+
+def _check_room(registrations: Registrations, wanted: RegisteredDatabase) -> None:
+    owner = registrations.name_of(wanted.root)
+    if owner:
+        raise _exists(owner, wanted.root)
+    if len(registrations.by_name) >= MOST_DATABASES:
+        raise ResourceExhausted(
+            "TOO_MANY_DATABASES", f"{MOST_DATABASES} databases are registered, and no more can be: unregister one"
+        )
+
+
+def _exists(name: str, root: str) -> AlreadyExists:
+    return AlreadyExists(
+        "DATABASE_EXISTS",
+        f"'{name}' is registered, with the root {root}: a name has one root, and a root one name",
+        name=name,
+    )
+
+
+def _root_key(root: str) -> str:
+    return _ROOT + keys.md5(root)
+
+
+def _sealed(database: RegisteredDatabase, request: Request) -> str:
+    document = {
+        "format": stored_formats.REGISTRATION.current,
+        "name": database.name,
+        "root": database.root,
+        "description": database.description,
+        "labels": dict(database.labels),
+        "limits": {name: n for name, n in dataclasses.asdict(database.limits).items() if n is not None},
+        "created_at": database.created_at,
+        "updated_at": database.updated_at,
+        "request": [request.request_id, request.body],
+        "written": uuid.uuid4().hex,  # tells this very write from others that say the same
+    }
+    return sealed_documents.seal(document).decode()
+
+
+def _registrations(config: Mapping[str, str]) -> Registrations:
+    found: dict[str, RegisteredDatabase] = {}
+    damaged: set[str] = set()
+    unknown: dict[str, UnknownFormat] = {}
+    for key in sorted(config):
+        if not key.startswith(_DATABASE):
+            continue
+        name = key.removeprefix(_DATABASE)
+        try:
+            found[name] = _read(name, config[key])
+        except (ValueError, KeyError, TypeError, AttributeError):
+            damaged.add(name)
+        except UnknownFormat as error:
+            unknown[name] = error
+    return Registrations(by_name=found, damaged=frozenset(damaged), unknown=unknown)
+
+
+def _read(name: str, text: str) -> RegisteredDatabase:
+    document = sealed_documents.unseal(text.encode())
+    stored_formats.REGISTRATION.check(document.get("format"), f"The registration of database '{name}'")
+    if document["name"] != name:
+        raise ValueError("it is that of another database")
+    return RegisteredDatabase(
+        name=name,
+        root=str(document["root"]),
+        description=str(document["description"]),
+        labels={str(key): str(value) for key, value in document["labels"].items()},
+        limits=DatabaseLimits(**{str(limit): int(n) for limit, n in document["limits"].items()}),
+        created_at=float(document["created_at"]),
+        updated_at=float(document["updated_at"]),
+    )
+
+
+def _request_of(text: str) -> Request:
+    request_id, body = sealed_documents.unseal(text.encode())["request"]
+    return Request(request_id, body)
+
+
+def _removals(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the last requests that took a name away: id → body. What cannot be read is not remembered."""
+    try:
+        stored: Any = json.loads(config.get(_REMOVALS, "[]"))
+        return {str(request_id): str(body) for body, request_id in stored}
+    except (ValueError, TypeError):
+        return {}

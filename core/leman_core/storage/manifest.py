@@ -1,0 +1,260 @@
+"""A table's fragments, straight from its manifest.
+
+`get_fragments()` builds several Python objects a fragment: at 100,000 fragments it takes several times as long
+and as much memory. The manifest's bytes come from its file, or from a private call where that is not on this
+machine's disk, so the public calls are kept as a fallback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import os
+import struct
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+from google.protobuf.message import DecodeError
+
+from leman_core.model.fragment_columns import FragmentColumns, starts
+from leman_core.model.object_columns import Numbers
+from leman_core.model.table import DataFile, Fragment
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.protobuf import FRAGMENTS, Kind, Layout, message_class, parts_of
+
+#: The part of a manifest that planning reads.
+_LAYOUT: Layout = {**FRAGMENTS, "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")]}
+_REPEATED = {"files", "fragments"}
+#: Fragments that are parsed at once: their messages take several times as much memory as the manifest.
+_AT_ONCE = 8192
+#: The end of a manifest's file: where the message begins, version of the format, magic.
+_FOOTER = struct.Struct("<QHH4s")
+_MAGIC = b"LANC"
+_LENGTH_BYTES = 4
+#: Names of manifests count down from here, so that the latest comes first.
+LAST_VERSION = (1 << 64) - 1
+NAME_DIGITS = 20
+
+
+def read_fragments(dataset: lance.LanceDataset) -> FragmentColumns:
+    """Return all fragments in the order of the manifest."""
+    with collector_paused():
+        parsed = parse(manifest_bytes(dataset))
+        return walk(dataset) if parsed is None else parsed
+
+
+def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
+    """Return the manifest as a protobuf message.
+
+    Once it is read, the dataset may go: it takes as much memory as the rest.
+    """
+    if not in_object_store(dataset.uri):
+        name = file_name(dataset.version)
+        with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
+            file.seek(-_FOOTER.size, os.SEEK_END)
+            position, _, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
+            if magic == _MAGIC:
+                file.seek(position)
+                return file.read(int.from_bytes(file.read(_LENGTH_BYTES), "little"))
+    serialized: Callable[[], bytes] | None = getattr(dataset._ds, "serialized_manifest", None)
+    return None if serialized is None else serialized()
+
+
+def identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
+    """Return what tells the manifest's file from any other, also one of the same name that was made later.
+
+    Returns:
+        None where it is not on this machine's disk, or not there.
+    """
+    if in_object_store(dataset.uri):
+        return None
+    try:
+        found = Path(dataset.uri, "_versions", file_name(dataset.version)).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def file_name(version: int) -> str:
+    """Return the file name of a version's manifest in the folder `_versions`.
+
+    It is that of tables whose latest version is to be listed first.
+    """
+    return f"{LAST_VERSION - version:0{NAME_DIGITS}d}.manifest"
+
+
+def position_in(content: bytes) -> int:
+    """Return where in its file the manifest begins, from at least the end of that file.
+
+    Raises:
+        ValueError: that cannot be told.
+    """
+    if len(content) < _FOOTER.size:
+        raise ValueError(f"a manifest of {len(content)} bytes is none")
+    position, _, _, magic = _FOOTER.unpack(content[-_FOOTER.size :])
+    if magic != _MAGIC:
+        raise ValueError("no manifest is where its file says")
+    return int(position)
+
+
+def message_in(content: bytes) -> bytes:
+    """Return the manifest in the content of its file. Raises ValueError."""
+    return block_at(content, position_in(content))
+
+
+def last_block(content: bytes) -> bytes:
+    """Return the last of the blocks that come one after the other up to the end; empty where they do not."""
+    position, block = 0, b""
+    while position < len(content):
+        try:
+            block = block_at(content, position)
+        except ValueError:
+            return b""
+        position += _LENGTH_BYTES + len(block)
+    return block
+
+
+def block_at(content: bytes, position: int) -> bytes:
+    """Return what lies at a place of a manifest's file, behind its length.
+
+    Raises:
+        ValueError: where it is cut off.
+    """
+    begin = position + _LENGTH_BYTES
+    end = begin + int.from_bytes(content[position:begin], "little")
+    if end > len(content):
+        raise ValueError(f"{len(content)} bytes end before {end}")
+    return content[begin:end]
+
+
+def walk(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> FragmentColumns:
+    """Return the fragments, or those of them that have one of the ids, by Lance's public calls."""
+    fragments = []
+    for fragment in dataset.get_fragments() if ids is None else map(dataset.get_fragment, sorted(ids)):
+        if fragment is None:
+            continue
+        metadata = fragment.metadata
+        deletions = metadata.deletion_file
+        deleted, deletion_file = 0, ""
+        if deletions is not None:
+            deletion_file = f"{deletions.id}-{deletions.read_version}"
+            known: int | None = deletions.num_deleted_rows  # None: written by an old Lance
+            deleted = metadata.physical_rows - fragment.count_rows() if known is None else known
+        files = tuple(DataFile(str(f.path), tuple(f.fields)) for f in metadata.files)
+        fragments.append(Fragment(metadata.id, metadata.physical_rows, deleted, files, deletion_file))
+    return FragmentColumns.of(fragments)
+
+
+def parse(serialized: bytes | None) -> FragmentColumns | None:
+    """Return the fragments from the manifest's bytes; None where there are none or an old manifest says too little."""
+    if not serialized:
+        return None
+    parsed = _Parsed()
+    try:
+        for part in parts_of(serialized, _AT_ONCE):
+            if not parsed.add(_manifest_class().FromString(part).fragments):
+                return None
+    except (DecodeError, OverflowError):
+        return None
+    return parsed.columns()
+
+
+class _Parsed:
+    """The fragments of a manifest, as far as it is parsed."""
+
+    def __init__(self) -> None:
+        #: Ids, rows, deleted rows, numbers of files and places of their field ids, part after part.
+        self._numbers: list[list[Numbers]] = [[np.zeros(0, np.int64)] for _ in range(5)]
+        self._paths: list[pa.Array] = [pa.array([], pa.large_string())]
+        self._field_ids = _Places()
+        self._deletions: dict[int, str] = {}
+        self._count = 0
+
+    def add(self, fragments: Sequence[Any]) -> bool:
+        """Take in further fragments; tell whether all is said of them."""
+        rows = [raw.physical_rows for raw in fragments]
+        deleted = [0] * len(rows)
+        complete = all(rows)
+        for at, raw in enumerate(fragments):
+            if raw.HasField("deletion_file"):
+                deleted[at] = raw.deletion_file.num_deleted_rows
+                complete = complete and bool(deleted[at])
+                self._deletions[self._count + at] = f"{raw.deletion_file.id}-{raw.deletion_file.read_version}"
+        files = [raw.files for raw in fragments]
+        each = list(itertools.chain.from_iterable(files))
+        held = [self._field_ids[file.fields] for file in each]
+        found = [raw.id for raw in fragments], rows, deleted, list(map(len, files)), held
+        for known, values in zip(self._numbers, found, strict=True):
+            known.append(np.array(values, np.int64))
+        self._paths.append(pa.array([file.path for file in each], pa.large_string()))
+        self._count += len(rows)
+        return complete and b"" not in self._field_ids
+
+    def columns(self) -> FragmentColumns:
+        """Return all of them."""
+        ids, rows, deleted, files, held = map(np.concatenate, self._numbers)
+        return FragmentColumns(
+            ids,
+            rows,
+            deleted,
+            first_file=starts(files),
+            paths=pa.concat_arrays(self._paths),
+            held=held,
+            field_sets=tuple(tuple(_varints(packed)) for packed in self._field_ids),
+            deletion_files=self._deletions,
+        )
+
+
+class _Places(dict[bytes, int]):
+    """Places of packed field ids, in the order in which they were seen first."""
+
+    def __missing__(self, packed: bytes) -> int:
+        found = self[packed] = len(self)
+        return found
+
+
+class FieldIds(dict[bytes, tuple[int, ...]]):
+    """Field ids by their packed bytes."""
+
+    def __missing__(self, packed: bytes) -> tuple[int, ...]:
+        found = self[packed] = tuple(_varints(packed))
+        return found
+
+
+def _varints(packed: bytes) -> Iterator[int]:
+    """Yield packed int32 of protobuf; negative ones (columns that are gone) take ten bytes."""
+    value = shift = 0
+    for byte in packed:
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield value - (1 << 64) if value >> 63 else value
+            value = shift = 0
+
+
+@cache
+def _manifest_class() -> Any:
+    return message_class("leman.lance", _LAYOUT, root="Manifest", repeated=_REPEATED)
+
+
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector, which would look at every new object again and again: three times slower.
+
+    Afterwards the objects count as old, so that it does not begin with all of them at once.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.freeze()
+            gc.unfreeze()
+            gc.enable()

@@ -1,0 +1,483 @@
+"""Read rows of one fragment by physical offset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from leman_core.functions import blobs
+from leman_core.model.errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound, UnknownFormat
+from leman_core.model.ranges import RowRange, chunks
+from leman_core.model.row_address import RowAddress, fragments_of, offsets_of
+from leman_core.model.sorted_sets import distinct
+from leman_core.sql import filters
+from leman_core.storage import column_files, deletions
+from leman_core.storage.concatenation import joined
+from leman_core.storage.dialect import Dialect
+from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.opening import open_by_manifest, open_version
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.row_ids import reading_row_ids
+from leman_core.storage.table_errors import table_error
+from leman_core.storage.tables import field_ids, file_format
+
+CHUNK_ROWS = 1 << 16
+CHUNK_BYTES = 16 << 20
+_READAHEAD = 4
+_MATCHES, _PLACE = "__matches", "__place"
+#: Column files whose ends are read at once, to learn which rows are NULL.
+_FOOTERS_AT_ONCE = 16
+#: Rows that are evaluated at once: an expression may cost much, and a batch is safe only when all of it is evaluated.
+EXPRESSION_ROWS = 1 << 13
+_EXPRESSIONS_AHEAD = 8
+#: Where chunks are full of bytes, what is read ahead is not worth its memory: unasked, Lance takes 2 GB.
+_WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
+_FILTER_FAILS = "Error applying filter expression"
+_BLOBS_AS_BYTES: Final = "all_binary"
+
+Offsets = npt.NDArray[np.int64]
+Columns = Sequence[str] | Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Rows of a range. Deleted rows, and rows for which the filter is not true, are left out."""
+
+    covered: RowRange
+    #: Their physical offsets.
+    offsets: Offsets
+    #: The requested columns.
+    rows: pa.RecordBatch
+
+
+class FragmentReader:
+    """One version of a table, opened once for a unit of work.
+
+    Args:
+        manifest: of the version, where somebody has read it already; empty: it is read.
+
+    What Lance cannot read or evaluate raises what `storage_errors.unusable` gives; `said` has Lance's own words.
+    """
+
+    def __init__(self, uri: str, version: int, manifest: bytes = b"") -> None:
+        try:
+            self._dataset = open_by_manifest(uri, version, manifest) if manifest else open_version(uri, version)
+            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+                self._dialect = Dialect(self._dataset)
+        except (ValueError, OSError) as error:
+            raise table_error(uri, error, version) from None
+        self._by_manifest = bool(manifest)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            with using_storage(self._dataset.uri):
+                yield
+        except LemanError:
+            if self._by_manifest:
+                self._check_version()
+            raise
+
+    def _check_version(self) -> None:
+        """Say so where the version is gone: that was not asked when it was opened by its manifest."""
+        uri, version = self._dataset.uri, int(self._dataset.version)
+        try:
+            open_version(uri, version)
+        except (ValueError, OSError) as error:
+            raise table_error(uri, error, version) from None
+
+    @property
+    def stable_row_ids(self) -> bool:
+        return bool(self._dataset.has_stable_row_ids)
+
+    @property
+    def file_format(self) -> tuple[int, int]:
+        """Return the version of the file format that the table's data is written in."""
+        return file_format(self._dataset)
+
+    def read(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
+    ) -> Iterator[Chunk]:
+        """Yield chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
+
+        Blobs are read as their bytes.
+
+        Args:
+            columns: names, or names mapped to SQL expressions; those are evaluated only for rows that are returned, and
+                at most 8,192 rows at a time.
+
+        Raises:
+            FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+        """
+        with self._reading():
+            yield from self._read(fragment_id, covered, columns, deletions=deletions, where=where)
+
+    def _read(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str
+    ) -> Iterator[Chunk]:
+        if isinstance(columns, Mapping):
+            columns = {name: self._dialect.lance(expression) for name, expression in columns.items()}
+        if where:
+            yield from self._filtered(fragment_id, covered, columns, where)
+        elif not deletions:
+            yield from self._dense(fragment_id, covered, columns)
+        elif isinstance(columns, Mapping):
+            yield from self._filtered(fragment_id, covered, columns, "")
+        else:
+            yield from self._without_deleted(fragment_id, covered, columns)
+
+    def fragment(self, fragment_id: int) -> lance.LanceFragment | None:
+        """Return a fragment; None where the version has none of that id."""
+        return self._dataset.get_fragment(fragment_id)
+
+    def sizes(self) -> Iterator[tuple[int, int, int]]:
+        """Yield id, physical rows and deleted rows of each fragment, in the order of the table."""
+        with self._reading():
+            for fragment in self._dataset.get_fragments():
+                yield fragment.fragment_id, fragment.physical_rows, fragment.num_deletions
+
+    def schema(self, columns: Columns) -> pa.Schema:
+        """Return what `read` gives of such columns. Reads no rows; raises too for an expression that is none."""
+        with self._reading():
+            if isinstance(columns, Mapping):
+                return self._schema({name: self._dialect.lance(expression) for name, expression in columns.items()})
+            return self._schema(columns)
+
+    def values(self, fragment_id: int, covered: RowRange, column: str) -> pa.Array:
+        """Return one column, one value for each physical row of `covered`; deleted rows are NULL."""
+        with self._reading():
+            scanner = self._fragment(fragment_id).scanner(
+                columns=[column],
+                offset=covered.start,
+                limit=covered.rows,
+                with_row_id=True,
+                include_deleted_rows=True,
+                blob_handling=_BLOBS_AS_BYTES,
+            )
+            return joined(scanner.to_table().column(column).chunks)
+
+    def null_rows(self, column: str) -> dict[int, Offsets]:
+        """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
+
+        Column files say it themselves (`column_files.read_nulls`). Of others Lance reads the values: a scan loads all
+        pages of large ones at its begin, and the metadata cache keeps them, up to 1 GiB. Rows of wide fragments are
+        taken, few at a time, by a dataset with a small cache.
+        """
+        field = self._dataset.schema.field(column)
+        is_blob = blobs.is_blob(field)  # only what describes the values is read
+        with self._reading():
+            fragments = self._dataset.get_fragments()
+            differ = column_files.tells_nulls(field.type) and not is_blob
+            found = self._said_nulls(column, fragments) if differ else {}
+            left = [fragment for fragment in fragments if fragment.fragment_id not in found]
+            wide = {f.fragment_id for f in left if not is_blob and has_wide_rows(f)}
+            if narrow := [f for f in left if f.fragment_id not in wide]:
+                asked = "`" + column.replace("`", "``") + "` IS NULL"
+                scanner = self._dataset.scanner(columns=[], filter=asked, with_row_address=True, fragments=narrow)
+                found |= _by_fragment(scanner)
+            if wide:
+                careful = open_version(self._dataset.uri, int(self._dataset.version), cache_bytes=CHUNK_BYTES)
+                chosen = (f for f in careful.get_fragments() if f.fragment_id in wide)
+                found |= {f.fragment_id: _null_offsets(f, column) for f in chosen}
+        return {fragment_id: offsets for fragment_id, offsets in found.items() if len(offsets)}
+
+    def _said_nulls(self, column: str, fragments: Sequence[lance.LanceFragment]) -> dict[int, Offsets]:
+        """Return the rows that are NULL of those fragments whose column file says it."""
+        uri = self._dataset.uri
+        fields = zip(self._dataset.schema.names, self._dataset.lance_schema.fields(), strict=True)
+        field_id = next(field.id() for name, field in fields if name == column)
+
+        def said(fragment: lance.LanceFragment) -> Offsets | None:
+            file = next((f for f in fragment.metadata.files if field_id in f.fields), None)
+            if file is None or file.base_id is not None:
+                return None
+            try:
+                found = column_files.read_nulls(uri, str(file.path))
+            except (NotFound, DataLoss, UnknownFormat):  # the values tell, or cannot be read either
+                return None
+            if found is None or not len(found) or not fragment.num_deletions:
+                return found
+            return found[deletions.live(fragment, RowRange(0, fragment.physical_rows))[found]]
+
+        if in_object_store(uri):
+            with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="null-rows") as pool:
+                told = list(pool.map(said, fragments))
+        else:
+            told = list(map(said, fragments))
+        pairs = zip(fragments, told, strict=True)
+        return {fragment.fragment_id: offsets for fragment, offsets in pairs if offsets is not None}
+
+    def rows_matching(self, fragment_ids: Iterable[int], where: str) -> dict[int, Offsets]:
+        """Return physical offsets of the rows of some fragments that a checked filter matches, without deleted ones.
+
+        Raises:
+            FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+        """
+        fragments = [self._fragment(fragment_id) for fragment_id in fragment_ids]
+        if not fragments:
+            return {}
+        with self._reading():
+            spoken = self._dialect.lance(where)
+            found = {f.fragment_id: offsets_matching(self._dataset, f, spoken) for f in fragments}
+            if left := [fragment for fragment in fragments if found[fragment.fragment_id] is None]:
+                scanner = self._dataset.scanner(columns=[], filter=spoken, fragments=left, with_row_address=True)
+                found |= _by_fragment(scanner, where)
+        return {fragment_id: offsets for fragment_id, offsets in found.items() if offsets is not None and len(offsets)}
+
+    def matching(self, addresses: Sequence[int], where: str) -> list[int]:
+        """Return those of some row addresses that a filter matches; deleted rows are left out.
+
+        Reads no other rows. Raises too where the filter cannot be evaluated for one of them.
+        """
+        if not addresses:
+            return []
+        with self._reading():
+            asked = f"({self._dialect.lance(where)}) AND _rowaddr IN ({','.join(map(str, addresses))})"
+            found = self._dataset.scanner(columns=[], filter=asked, with_row_address=True).to_table()
+        return list(found.column("_rowaddr").to_pylist())
+
+    def live(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.bool_]:
+        """Tell for each physical row of `covered` whether it is live."""
+        fragment = self._fragment(fragment_id)
+        with self._reading_row_ids():
+            return deletions.live(fragment, covered)
+
+    def deletions(self, fragment_id: int) -> deletions.Deletions | None:
+        """Return the fragment's deleted rows; None where it has none."""
+        fragment = self._fragment(fragment_id)
+        with self._reading_row_ids():
+            return deletions.deletions(fragment)
+
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
+        """Return (row id, row address) of physical offsets: see `row_ids`."""
+        ids = self.row_ids(fragment_id, offsets)
+        return [(i, RowAddress(fragment_id, offset)) for i, offset in zip(ids, offsets, strict=True)]
+
+    def row_ids(self, fragment_id: int, offsets: Sequence[int]) -> list[int]:
+        """Return stable row ids of physical offsets; -1 for each where the table's row ids are not stable."""
+        if not self.stable_row_ids or not offsets:
+            return [-1] * len(offsets)
+        low, high = min(offsets), max(offsets) + 1
+        scanner = self._fragment(fragment_id).scanner(
+            columns=[], offset=low, limit=high - low, with_row_id=True, include_deleted_rows=True
+        )
+        with self._reading_row_ids():
+            ids = scanner.to_table().column("_rowid").to_pylist()
+        return [ids[o - low] if ids[o - low] is not None else -1 for o in offsets]
+
+    def _reading_row_ids(self) -> AbstractContextManager[None]:
+        return reading_row_ids(self._dataset.uri, int(self._dataset.version))
+
+    def _fragment(self, fragment_id: int) -> lance.LanceFragment:
+        fragment = self._dataset.get_fragment(fragment_id)
+        if fragment is None:
+            raise Aborted("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the table any more")
+        return fragment
+
+    def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
+        fragment = self._fragment(fragment_id)
+        evaluates = isinstance(columns, Mapping)
+        bounds = batches_of(fragment, EXPRESSION_ROWS, _EXPRESSIONS_AHEAD) if evaluates else batches_of(fragment)
+        scanner = fragment.scanner(
+            columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
+            blob_handling=_BLOBS_AS_BYTES,
+            **bounds,
+            **options,
+        )
+        return iter(scanner.to_batches())
+
+    def _dense(self, fragment_id: int, covered: RowRange, columns: Columns) -> Iterator[Chunk]:
+        at = covered.start
+        for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows):
+            end = at + batch.num_rows
+            yield Chunk(RowRange(at, end), np.arange(at, end, dtype=np.int64), batch)
+            at = end
+
+    def _without_deleted(self, fragment_id: int, covered: RowRange, columns: Sequence[str]) -> Iterator[Chunk]:
+        at = covered.start
+        options = {"with_row_id": True, "include_deleted_rows": True}
+        for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows, **options):
+            end = at + batch.num_rows
+            live = batch.column("_rowid").is_valid()
+            rows = batch.select(list(columns)).filter(live)
+            yield Chunk(RowRange(at, end), at + np.flatnonzero(live.to_numpy(zero_copy_only=False)), rows)
+            at = end
+
+    def _filtered(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
+        base = RowAddress(fragment_id, 0).to_int()
+        for piece in chunks(covered, CHUNK_ROWS):
+            inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
+            at = piece.start
+            asked = f"({self._dialect.lance(where)}) AND {inside}" if where else inside
+            for batch in judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
+                offsets = offsets_of(batch.column("_rowaddr").to_numpy().astype(np.int64))
+                if len(offsets):
+                    end = int(offsets[-1]) + 1
+                    yield Chunk(RowRange(at, end), offsets, batch.select(list(columns)))
+                    at = end
+            if at < piece.end:
+                nothing = pa.RecordBatch.from_pylist([], schema=self._schema(columns))
+                yield Chunk(RowRange(at, piece.end), np.empty(0, np.int64), nothing)
+
+    def _schema(self, columns: Columns) -> pa.Schema:
+        if isinstance(columns, Mapping):
+            return self._dataset.scanner(columns=dict(columns)).projected_schema
+        if any("." in path for path in columns):
+            return self._dataset.scanner(columns=list(columns)).projected_schema
+        schema = self._dataset.schema
+        return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
+
+
+def judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+    """Pass the batches on.
+
+    Raises:
+        FailedPrecondition: FILTER_FAILED, where the filter cannot be evaluated for a row.
+    """
+    try:
+        yield from batches
+    except LANCE_ERRORS as error:
+        said = str(error)
+        if not where or _FILTER_FAILS not in said:
+            raise
+        cause = said.partition(_FILTER_FAILS)[2].partition(", /")[0].partition("\n")[0].removeprefix(" to batch: ")
+        raise FailedPrecondition(
+            "FILTER_FAILED",
+            f"The filter {where} cannot be evaluated for every row: {cause}. Make it hold for all of them, for example "
+            "with nullif or try_cast",
+        ) from error
+
+
+def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
+    """Return options of a scanner that bound its batches, and how many of them it reads ahead.
+
+    Wide rows are read few at a time: Lance decodes `batch_size` rows at once, and cuts them by `batch_size_bytes` only
+    then.
+    """
+    if not has_wide_rows(fragment):
+        return {"batch_size": rows, "batch_size_bytes": CHUNK_BYTES, "batch_readahead": ahead}
+    few = max(1, min(rows, int(CHUNK_BYTES / _row_bytes(fragment))))
+    return {"batch_size": few, "batch_size_bytes": CHUNK_BYTES, **_WIDE}
+
+
+def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
+    """Return the physical offsets of the live rows that are NULL in a column.
+
+    Takes few rows at a time: files are compressed, so that only values that were read tell how large others may be.
+    """
+    live = np.flatnonzero(deletions.live(fragment, RowRange(0, fragment.physical_rows)))
+    most, largest = batches_of(fragment)["batch_size"], 1
+    found: list[Offsets] = [np.empty(0, np.int64)]
+    at, count = 0, 1
+    while at < len(live):
+        here = live[at : at + count]
+        values = fragment.take(list(range(at, at + len(here))), columns=[column]).column(0)
+        found.append(here[values.is_null().to_numpy()])
+        at += len(here)
+        largest = max(largest, values.nbytes // len(here))
+        count = max(1, min(most, 4 * count, CHUNK_BYTES // largest))
+    return np.concatenate(found)
+
+
+def offsets_matching(
+    dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str, most: int | None = None
+) -> Offsets | None:
+    """Return the physical offsets of the live rows that a filter matches, where it reads values that are large.
+
+    A scan with a filter loads all pages of such values when it begins. Here few rows are read at a time, by a dataset
+    with a small cache.
+
+    Args:
+        dataset: The table.
+        fragment: One of its fragments.
+        where: The filter, as Lance reads it.
+        most: How many rows are wanted; None: all.
+
+    Returns:
+        None where the values are small, and where Lance cannot evaluate the filter so: a scan does, or tells why.
+    """
+    row_bytes = _bytes_read(dataset, fragment, where) / max(1, fragment.physical_rows)
+    if row_bytes * CHUNK_ROWS <= CHUNK_BYTES:
+        return None
+    few = max(1, int(CHUNK_BYTES / row_bytes))
+    found: list[Offsets] = [np.empty(0, np.int64)]
+    try:
+        careful = open_version(dataset.uri, int(dataset.version), cache_bytes=CHUNK_BYTES)
+        names = {_MATCHES: f"({where})", _PLACE: "_rowaddr"}
+        for at in range(0, fragment.count_rows(), few):
+            scanner = careful.scanner(
+                columns=names, offset=at, limit=few, fragments=[fragment], batch_size=few, **_WIDE
+            )
+            rows = scanner.to_table()
+            matching = rows.filter(rows.column(_MATCHES)).column(_PLACE)
+            found.append(offsets_of(matching.to_numpy().astype(np.int64)))
+            if most is not None and sum(map(len, found)) >= most:
+                break
+    except LANCE_ERRORS:
+        return None
+    return np.concatenate(found)[:most]
+
+
+def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, where: str) -> int:
+    """Return how many bytes a fragment stores of the columns that a filter reads, without numbers and blobs."""
+    if not has_wide_rows(fragment):
+        return 0
+    ids = _large_fields(dataset, where)
+    size = 0
+    for file in fragment.metadata.files:
+        if ids.isdisjoint(file.fields) or file.base_id is not None:
+            continue
+        try:
+            columns = column_files.column_bytes(dataset.uri, str(file.path))
+        except (NotFound, DataLoss):  # as in a format that is not known here
+            continue
+        places = zip(file.fields, file.column_indices, strict=True)
+        size += sum(columns[at] for field_id, at in places if field_id in ids and 0 <= at < len(columns))
+    return size
+
+
+def may_read_large(dataset: lance.LanceDataset, where: str) -> bool:
+    """Tell whether a filter, as Lance reads it, reads a column whose values may be large."""
+    return bool(_large_fields(dataset, where))
+
+
+def _large_fields(dataset: lance.LanceDataset, where: str) -> set[int]:
+    mentioned = filters.names(where)
+    pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
+    return {
+        field_id
+        for arrow, field in pairs
+        if arrow.name.casefold() in mentioned and column_files.tells_nulls(arrow.type) and not blobs.is_blob(arrow)
+        for field_id in field_ids(field)
+    }
+
+
+def has_wide_rows(fragment: lance.LanceFragment) -> bool:
+    """Tell whether a batch of the usual number of rows may be too large to be held."""
+    return _row_bytes(fragment) * CHUNK_ROWS > CHUNK_BYTES
+
+
+def _row_bytes(fragment: lance.LanceFragment) -> float:
+    """Return the bytes of a row in the widest of the fragment's files: the columns that are read may be in that one."""
+    rows = max(1, fragment.physical_rows)
+    return max((f.file_size_bytes or 0 for f in fragment.metadata.files), default=0) / rows
+
+
+def _by_fragment(scanner: lance.LanceScanner, where: str = "") -> dict[int, Offsets]:
+    """Return the physical offsets of the rows that a scanner of row addresses finds, by a filter of the caller's."""
+    found: dict[int, list[Offsets]] = {}
+    for batch in judged(iter(scanner.to_batches()), where):
+        addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
+        fragments, offsets = fragments_of(addresses), offsets_of(addresses)
+        for fragment_id in distinct(fragments).tolist():
+            found.setdefault(fragment_id, []).append(offsets[fragments == fragment_id])
+    return {fragment_id: np.concatenate(parts) for fragment_id, parts in found.items()}

@@ -1,0 +1,215 @@
+"""What it means that storage cannot be used: the one place that reads errno and messages of file systems and stores.
+
+The rule of the boundary. An error of Lance, of pyarrow or of the operating system, and a panic of Lance's Rust, becomes
+an error of `leman_core.model.errors` once: in the packages that touch storage (`leman_core.storage`,
+`leman_core.storage.checkpoints`, `leman_coordinator.lance_io`, `leman_executor.refresh.diff`), and where a worker reads
+a function's bundle (`leman_executor.worker.function_loading`). Above them a failure of storage is a LemanError, and
+nothing catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
+
+    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: somebody has to do something
+                       (`refusal`)
+    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`failed`, `unusable`);
+                       so it is where the store refuses credentials that were renewed meanwhile
+    NotFound, DataLoss what is asked for is not there, or damaged
+
+Each is raised from the error that it stands for, so that `said` can give the words of that one.
+Lance, pyarrow and Python say the same thing in three ways; only Python's errors always have an errno.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+
+from leman_core.model.errors import FailedPrecondition, LemanError, NotFound, Unavailable
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.object_stores import answers
+from leman_core.storage.object_stores.endpoints import endpoint_of
+from leman_core.storage.object_stores.known import is_left_out, options_of, were_renewed
+
+#: Reason of Unavailable for what cannot be read or written now.
+STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
+FULL, READ_ONLY, DENIED = "STORAGE_FULL", "STORAGE_READ_ONLY", "STORAGE_DENIED"
+#: There is no such bucket or container.
+MISSING = "STORAGE_MISSING"
+#: Reasons that waiting does not help with: somebody has to do something about the storage.
+REASONS = frozenset({FULL, READ_ONLY, DENIED, MISSING})
+
+_BY_NUMBER = {
+    errno.ENOSPC: FULL,
+    errno.EDQUOT: FULL,
+    errno.EFBIG: FULL,
+    errno.EROFS: READ_ONLY,
+    errno.EACCES: DENIED,
+    errno.EPERM: DENIED,
+}
+_NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
+_BY_ANSWER = {FULL: answers.is_full, DENIED: answers.is_denied, MISSING: answers.is_missing}
+#: As Lance begins what it says of a store; it raises ValueError for it where a table is opened.
+_LANCE_IO = "LanceError(IO)"
+#: A local file that Lance was to read.
+_ABSENT = re.compile(r"Not found: (/[^,\n]+)")
+_PATH = re.compile(r"""at path "([^"]+)"|(?:file|directory|for|system:) '([^']+)'""")
+_DO = {
+    MISSING: "is not there. Make it, and send the request again",
+    FULL: "has no space left. Make room, or raise its quota, and send the request again",
+    READ_ONLY: "is read-only. Make it writable, and send the request again",
+    DENIED: "may not be used in this way by the user that the service runs as. Grant the rights, and send the request "
+    "again",
+}
+_LONGEST = 300
+_AGAIN = "and send the request again; what is finished is kept"
+_SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
+#: Whose a store is that no endpoint is known of.
+_PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
+
+
+def refusal(error: BaseException, path: str) -> FailedPrecondition | Unavailable | None:
+    """Return the error where the storage refuses until somebody does something about it.
+
+    Where somebody has, as new credentials are there for the next request, it is Unavailable (STORE_UNAVAILABLE).
+
+    Args:
+        path: what was to be read or written, unless the error itself names a place.
+
+    Returns:
+        FailedPrecondition with STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED or STORAGE_MISSING, or Unavailable; None
+            where the error says something else.
+    """
+    reason = _reason(error)
+    if reason is None:
+        return _left_out(error, path)
+    text = str(error)
+    found = _PATH.search(text)
+    place = next((part for part in found.groups() if part), "") if found else getattr(error, "filename", None)
+    place = str(place or path)
+    if in_object_store(place) and reason == MISSING:
+        return missing(place)
+    said = (answers.said_in(text) or answers.on_one_line(text))[:_LONGEST]
+    if reason == DENIED and answers.is_denied(text):
+        if were_renewed(place):
+            renewed = f"The store of {place} refuses credentials that were renewed a moment ago ({said})"
+            return Unavailable(STORE_UNAVAILABLE, renewed, uri=place)
+        message = f"The store of {place} refuses the credentials of {_credentials(place)}, or does not allow them this "
+        message += f"({said}). Correct or renew them, or the region, or grant them the rights, {_AGAIN}"
+    else:
+        message = f"The storage of {place or 'the database'} {_DO[reason]}; what is finished is kept ({said})"
+    return FailedPrecondition(reason, message, path=place)
+
+
+def _left_out(error: BaseException, place: str) -> FailedPrecondition | None:
+    """Return the error of a bucket that no options cover, where there are some, and that cannot be found without any.
+
+    A name that cannot be resolved may be resolved later. Of a store whose options are given that is believed.
+    """
+    text = str(error)
+    if not isinstance(error, OSError | ValueError | RuntimeError) or not answers.is_not_found(text):
+        return None
+    if not is_left_out(place):
+        return None
+    return FailedPrecondition(
+        MISSING,
+        f"No root in {_SETTING} holds for {place}, and as the services' environment says it is not found "
+        f"({answers.on_one_line(text)[:_LONGEST]}): correct the place, or add a [[store]] for it, {_AGAIN}",
+        path=place,
+    )
+
+
+def missing(place: str) -> FailedPrecondition:
+    """Return the error of a place in a bucket or container that is not there."""
+    scheme, _, rest = place.partition("://")
+    kind = "container" if scheme == "abfss" else "bucket"
+    where = endpoint_of(place) or _PROVIDERS.get(scheme, "its endpoint")
+    return FailedPrecondition(
+        MISSING,
+        f"There is no {kind} {rest.partition('/')[0]} at {where}: correct the name, or the endpoint in {_SETTING}, "
+        f"or make the {kind}, {_AGAIN}",
+        path=place,
+    )
+
+
+def _credentials(place: str) -> str:
+    """Return whose the credentials are with which a place in a store is reached."""
+    options = options_of(place)
+    if options is None:
+        return f"its root in {_SETTING}, or of the services' environment"
+    return f"root {options.root} in {_SETTING}"
+
+
+def failed(error: BaseException, message: str, path: str) -> LemanError:
+    """Return the error of a storage that could not be used.
+
+    It is what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the message.
+    """
+    return refusal(error, path) or Unavailable(STORE_UNAVAILABLE, f"{message}{_by_environment(path)}", uri=path)
+
+
+def _by_environment(place: str) -> str:
+    """Say so where a place in a store is reached as nothing but the environment says: its root may be misspelt."""
+    if not in_object_store(place) or options_of(place) is not None:
+        return ""
+    return f" (no root in {_SETTING} holds for {place}: it was looked for as the services' environment says)"
+
+
+def unusable(error: BaseException, path: str) -> LemanError:
+    """Return what `failed` does, where there is no more to say than the class and the words of the error.
+
+    A file outside of the table that is missing is NotFound (FILE_MISSING): no other version of the table is without it.
+    """
+    found = _ABSENT.search(str(error))
+    if found is not None and path and not _is_inside(found[1], path):
+        return NotFound(
+            "FILE_MISSING",
+            f"{found[1]} is missing: the table keeps only the place of these bytes, outside of its own files. Put the "
+            "file back, or give those rows other bytes",
+            path=found[1],
+        )
+    return failed(error, f"{type(error).__name__}: {answers.on_one_line(str(error))}", path)
+
+
+def said(error: BaseException) -> str:
+    """Return the words of the error that a LemanError stands for; its own where it stands for itself."""
+    return str(error.__cause__ or error)
+
+
+@contextlib.contextmanager
+def in_use(what: str, path: str) -> Iterator[None]:
+    """Raise what `failed` gives in place of an OSError, except where a file is missing: whoever asked judges that.
+
+    Args:
+        what: begins a sentence, such as "Files of table t".
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise failed(error, f"{what} cannot be used now: {answers.on_one_line(str(error))}", path) from error
+
+
+def _is_inside(place: str, path: str) -> bool:
+    return os.path.realpath(place).startswith(os.path.realpath(path.removeprefix("file://")).rstrip("/") + "/")
+
+
+def _reason(error: BaseException) -> str | None:
+    if not isinstance(error, OSError | ValueError | RuntimeError):
+        return None
+    number = error_number(error)
+    if number is not None:
+        return _BY_NUMBER.get(number)
+    if not isinstance(error, OSError) and _LANCE_IO not in str(error):
+        return None
+    text = str(error)
+    return next((reason for reason, is_so in _BY_ANSWER.items() if is_so(text)), None)
+
+
+def error_number(error: BaseException) -> int | None:
+    """Return the errno of what an operating system said, whoever passes it on; None where something else is wrong."""
+    number: int | None = getattr(error, "errno", None)
+    if number is None:
+        found = _NUMBER.search(str(error))
+        number = int(found[1] or found[2]) if found else None
+    return number

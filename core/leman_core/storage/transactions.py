@@ -1,0 +1,283 @@
+"""The transactions that made a table's versions, from the protobuf that Lance stores of them.
+
+Lance's own call raises TypeError for a compaction of a table with an index, and gives what it has no Python class for
+as a nameless operation.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from leman_core.model.table import DataFile, Fragment
+from leman_core.storage import manifest
+from leman_core.storage.error_translation import using_storage
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.protobuf import FRAGMENTS, Layout, message_class
+from leman_core.storage.protobuf import Kind as _Kind
+
+_ABSENT = (FileNotFoundError, NotADirectoryError)
+#: What is read of a manifest's file at once: all of it, but in tables of many fragments.
+_TAIL = 1 << 16
+
+
+class Kind(StrEnum):
+    """What a transaction did, in Lance's words.
+
+    UNKNOWN stands for an operation that is newer than this list, for one that says more than this reader understands,
+    and for one of which nothing is stored (any more).
+    """
+
+    APPEND = "Append"
+    DELETE = "Delete"
+    OVERWRITE = "Overwrite"
+    CREATE_INDEX = "CreateIndex"
+    REWRITE = "Rewrite"
+    MERGE = "Merge"
+    RESTORE = "Restore"
+    RESERVE_FRAGMENTS = "ReserveFragments"
+    UPDATE = "Update"
+    PROJECT = "Project"
+    UPDATE_CONFIG = "UpdateConfig"
+    DATA_REPLACEMENT = "DataReplacement"
+    UPDATE_MEM_WAL_STATE = "UpdateMemWalState"
+    CLONE = "Clone"
+    UPDATE_BASES = "UpdateBases"
+    DATA_OVERLAY = "DataOverlay"
+    APPEND_FRAGMENT_REUSE = "AppendFragmentReuseTransitions"
+    UNKNOWN = "Unknown"
+
+
+#: Kinds that leave all rows, their values and the files that hold them as they are.
+HOUSEKEEPING = frozenset(
+    {
+        Kind.CREATE_INDEX,
+        Kind.RESERVE_FRAGMENTS,
+        Kind.UPDATE_CONFIG,
+        Kind.UPDATE_MEM_WAL_STATE,
+        Kind.UPDATE_BASES,
+        Kind.APPEND_FRAGMENT_REUSE,
+    }
+)
+#: A property of Leman's transactions: what they did, where Lance's word does not say it.
+OPERATION = "leman.operation"
+#: Files of several columns took the place of others, as by a DataReplacement of each column. Lance calls it an Update.
+REPLACE_COLUMNS = "ReplaceColumns"
+#: Operations by number in Lance's transaction.proto.
+_NUMBERS = dict(zip(range(100, 117), (kind for kind in Kind if kind is not Kind.UNKNOWN), strict=True))
+_FRAGMENTS = (1, _Kind.TYPE_MESSAGE, "DataFragment")
+#: Of those operations that are looked into, as far as they are.
+_LAYOUT: Layout = {
+    **FRAGMENTS,
+    "DataFragment": [*FRAGMENTS["DataFragment"], ("inline_row_ids", 5, _Kind.TYPE_BYTES, "")],
+    "Append": [("fragments", *_FRAGMENTS)],
+    "Overwrite": [("fragments", *_FRAGMENTS)],
+    "Restore": [("version", 1, _Kind.TYPE_UINT64, "")],
+    "RewriteGroup": [("old_fragments", *_FRAGMENTS), ("new_fragments", 2, _Kind.TYPE_MESSAGE, "DataFragment")],
+    "Rewrite": [
+        ("old_fragments", *_FRAGMENTS),
+        ("new_fragments", 2, _Kind.TYPE_MESSAGE, "DataFragment"),
+        ("groups", 3, _Kind.TYPE_MESSAGE, "RewriteGroup"),
+        ("rewritten_indices", 4, _Kind.TYPE_BYTES, ""),
+    ],
+    "Update": [
+        ("removed_fragment_ids", 1, _Kind.TYPE_UINT64, ""),
+        ("updated_fragments", 2, _Kind.TYPE_MESSAGE, "DataFragment"),
+        ("new_fragments", 3, _Kind.TYPE_MESSAGE, "DataFragment"),
+        ("fields_modified", 4, _Kind.TYPE_UINT32, ""),
+        ("updated_fragment_offsets", 9, _Kind.TYPE_BYTES, ""),
+        ("updated_fragment_offset_bitmaps", 10, _Kind.TYPE_BYTES, ""),
+    ],
+    "DataReplacementGroup": [
+        ("fragment_id", 1, _Kind.TYPE_UINT64, ""),
+        ("new_file", 2, _Kind.TYPE_MESSAGE, "DataFile"),
+    ],
+    "DataReplacement": [("replacements", 1, _Kind.TYPE_MESSAGE, "DataReplacementGroup")],
+    "Property": [("key", 1, _Kind.TYPE_STRING, ""), ("value", 2, _Kind.TYPE_STRING, "")],
+    "Transaction": [
+        ("uuid", 2, _Kind.TYPE_STRING, ""),
+        ("properties", 4, _Kind.TYPE_MESSAGE, "Property"),
+        *((kind.name.lower(), number, _Kind.TYPE_BYTES, "") for number, kind in _NUMBERS.items()),
+    ],
+    # where a version's transaction lies: a file, or places in the manifest's own file, of this Lance and of older ones
+    "Manifest": [
+        ("transaction_file", 12, _Kind.TYPE_STRING, ""),
+        ("older_section", 21, _Kind.TYPE_UINT64, ""),
+        ("section", 23, _Kind.TYPE_UINT64, ""),
+    ],
+}
+_REPEATED = {
+    *("fragments", "old_fragments", "new_fragments", "files", "groups", "rewritten_indices", "replacements"),
+    *("removed_fragment_ids", "updated_fragments", "fields_modified"),
+    *("properties", "updated_fragment_offsets", "updated_fragment_offset_bitmaps"),
+}
+
+
+class VersionGone(LookupError):
+    """The version's manifest was cleaned away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """What made one version."""
+
+    version: int
+    kind: Kind
+    #: Known of an unknown operation too, if anything is stored of it.
+    properties: Mapping[str, str] = field(default_factory=dict)
+    #: Has the fields that `_LAYOUT` names; None for kinds that are not looked into.
+    operation: Any = field(default=None, repr=False)
+
+
+class Transactions:
+    """What reads the transactions of one table, without Lance. For one thread at a time."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+
+    def read(self, version: int) -> Transaction:
+        """Return the transaction that made a version.
+
+        Raises:
+            VersionGone: the version's manifest was cleaned away.
+            OSError: the storage refuses.
+        """
+        with self._manifest(version) as file:
+            try:
+                return self._beside(version, file) or self._named(version, file)
+            except (ValueError, DecodeError):
+                return Transaction(version, Kind.UNKNOWN)
+
+    def read_or_tell(self, version: int) -> Transaction:
+        """Return the transaction that made a version, as `read` does.
+
+        Raises:
+            VersionGone: the version's manifest was cleaned away.
+            LemanError: what `storage_errors.unusable` gives, where the storage refuses.
+        """
+        with using_storage(self._uri):
+            return self.read(version)
+
+    def _beside(self, version: int, file: BinaryIO) -> Transaction | None:
+        """Return the transaction in the manifest's own file, right before the manifest.
+
+        So Lance writes it, and what is large need not be read.
+        """
+        begin = max(0, file.seek(0, os.SEEK_END) - _TAIL)
+        file.seek(begin)
+        content = file.read()
+        position = manifest.position_in(content)
+        if begin:
+            file.seek(0)
+            content = file.read(position)
+        return _decoded(version, manifest.last_block(content[:position]), "")
+
+    def _named(self, version: int, file: BinaryIO) -> Transaction:
+        """Return the transaction that lies where the manifest says; that of another version is not taken for it."""
+        file.seek(0)
+        content = file.read()
+        where = _message("Manifest").FromString(manifest.message_in(content))
+        name = where.transaction_file
+        for place in ("section", "older_section"):
+            if where.HasField(place):
+                found = _decoded(version, manifest.block_at(content, getattr(where, place)), name)
+                if found is not None:
+                    return found
+        found = _decoded(version, self._stored(name), name) if name else None
+        return found or Transaction(version, Kind.UNKNOWN)
+
+    def _manifest(self, version: int) -> BinaryIO:
+        for name in (manifest.file_name(version), f"{version}.manifest"):
+            try:
+                return self._open(f"_versions/{name}")
+            except _ABSENT:
+                continue
+        raise VersionGone(version)
+
+    def _stored(self, name: str) -> bytes:
+        try:
+            with self._open(f"_transactions/{name}") as file:
+                return file.read()
+        except _ABSENT:
+            return b""
+
+    def _open(self, path: str) -> BinaryIO:
+        if not in_object_store(self._uri):
+            return Path(self._uri, path).open("rb")
+        filesystem, root = self._remote
+        opened: BinaryIO = filesystem.open_input_file(f"{root}/{path}")
+        return opened
+
+    @cached_property
+    def _remote(self) -> Any:
+        return filesystem_of(self._uri)
+
+
+def fragments_of(messages: Iterable[Any]) -> tuple[Fragment, ...]:
+    """Return the fragments as a transaction names them."""
+    columns = manifest.FieldIds()
+    return tuple(
+        Fragment(
+            raw.id,
+            raw.physical_rows,
+            raw.deletion_file.num_deleted_rows,
+            tuple([DataFile(file.path, columns[file.fields]) for file in raw.files]),
+            f"{raw.deletion_file.id}-{raw.deletion_file.read_version}" if raw.HasField("deletion_file") else "",
+        )
+        for raw in messages
+    )
+
+
+def _decoded(version: int, stored: bytes, file: str) -> Transaction | None:
+    """Return a transaction; None where the bytes are none, or one of another name than the manifest gives."""
+    try:
+        transaction = _message("Transaction").FromString(stored)
+    except DecodeError:
+        return None
+    if not transaction.uuid or (file and transaction.uuid not in file):
+        return None
+    properties = {entry.key: entry.value for entry in transaction.properties}
+    name = next((declared.name for declared, _ in transaction.ListFields() if declared.number in _NUMBERS), "")
+    kind = Kind[name.upper()] if name else Kind.UNKNOWN
+    if kind is Kind.UNKNOWN or kind.value not in _LAYOUT:
+        return Transaction(version, kind, properties)
+    try:
+        operation = _message(kind.value).FromString(getattr(transaction, name))
+    except DecodeError:
+        return Transaction(version, Kind.UNKNOWN, properties)
+    if kind is Kind.REWRITE and not _is_understood(operation):
+        return Transaction(version, Kind.UNKNOWN, properties)
+    if kind is Kind.UPDATE and properties.get(OPERATION) == REPLACE_COLUMNS:
+        return Transaction(version, Kind.DATA_REPLACEMENT, properties, _replacements(operation))
+    return Transaction(version, kind, properties, operation)
+
+
+def _replacements(update: Any) -> Any:
+    """Return an update of several columns as the replacements that it stands for."""
+    written, ids = set(update.fields_modified), manifest.FieldIds()
+    found = _message("DataReplacement")()
+    for fragment in update.updated_fragments:
+        for file in fragment.files:
+            if written.issuperset(ids[file.fields]):
+                new = found.replacements.add(fragment_id=fragment.id).new_file
+                new.path, new.fields = file.path, file.fields
+    return found
+
+
+def _is_understood(rewrite: Any) -> bool:
+    """Tell whether a rewrite says only what this reader knows; any other may put rows in another order."""
+    return not any(len(UnknownFieldSet(message)) for message in (rewrite, *rewrite.groups))
+
+
+@cache
+def _message(name: str) -> Any:
+    return message_class(f"leman.transactions.{name.lower()}", _LAYOUT, root=name, repeated=_REPEATED)

@@ -1,0 +1,39 @@
+"""`python -m leman_executor`: runs jobs."""
+
+import functools
+import sys
+
+from leman_core.process.absent_modules import HEAVY, without
+from leman_core.process.no_arguments import take_none
+
+with without(*HEAVY):
+    from leman_core import settings as config
+    from leman_core.model.errors import InvalidArgument
+    from leman_core.process.process_secrets import guard
+    from leman_core.storage.object_stores import store_file
+    from leman_core.telemetry import otlp
+    from leman_executor.spark.spark_runner import SparkRunner
+
+
+def run() -> int:
+    """The life of the process. The JVM starts while the rest is imported."""
+    try:
+        settings = config.load()
+        guard(core_dumps=settings.log.core_dumps)  # before there is a JVM to inherit them
+        store_file.begin(settings.storage.options_file)
+        otlp.take_headers()
+        spark = SparkRunner(settings.spark)
+    except InvalidArgument as error:
+        sys.stderr.write(f"executor: {error}\n")
+        return 2
+    if not spark.on_demand:
+        spark.start_meanwhile()
+    with without(*HEAVY):
+        from leman_core.server.server import main  # noqa: PLC0415
+        from leman_executor.app import create  # noqa: PLC0415
+    return main("executor", functools.partial(create, spark=spark), settings)
+
+
+if __name__ == "__main__":
+    take_none("executor")
+    sys.exit(run())

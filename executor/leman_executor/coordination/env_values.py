@@ -1,0 +1,220 @@
+"""Values of jobs' environment variables in Redis and in a folder, so that an executor that takes a job over has them.
+
+They are there until the job ends (see `JobLeases.release`), and expire when no executor has had the job for a day.
+They are encrypted with a key that is made of Redis's password: so they are not to be read from Redis's files, from what
+it logs, or from copies of these. Who may use Redis may read them.
+
+An operator may name a folder on this machine, too. It outlives Redis and all services: a job goes on by itself after a
+restart. The files are sealed with a key in the same folder, which its user alone may read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import structlog
+from cryptography.fernet import Fernet, InvalidToken
+from redis.exceptions import RedisError
+
+from leman_core.model.errors import Unavailable
+from leman_executor.coordination.redis_clients import connect_async
+
+_log = structlog.get_logger(__name__)
+
+_KEPT_SECONDS = 86_400
+_KEY, _ENDING = "key", ".env"
+#: Of scrypt: a tenth of a second and 16 MiB, once in a process.
+_COST, _BLOCKS = 1 << 14, 8
+
+
+class EnvFolder:
+    """Values of jobs' environment variables in files of a folder, each sealed with the folder's key."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    def keep(self, job_id: str, env: Mapping[str, str]) -> None:
+        """Keep the values of a job in place of those that it has, and remove values that nobody has renewed for long.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        cipher = self._cipher()
+        with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".", delete=False) as file:  # 0600
+            try:
+                file.write(cipher.encrypt(json.dumps({"job_id": job_id, "env": dict(env)}).encode()))
+                file.close()
+                Path(file.name).replace(self._path(job_id))
+            except BaseException:
+                Path(file.name).unlink(missing_ok=True)
+                raise
+        too_old = time.time() - _KEPT_SECONDS
+        for path in self._folder.glob(f"*{_ENDING}"):
+            with contextlib.suppress(FileNotFoundError):
+                if path.stat().st_mtime < too_old:
+                    path.unlink()
+
+    def renew(self, job_id: str) -> bool:
+        """Have the values of a job kept for longer; False: there are none."""
+        try:
+            os.utime(self._path(job_id))
+        except OSError:
+            return False
+        return True
+
+    def find(self, job_id: str) -> dict[str, str] | None:
+        """Return the values of a job; None: there are none that this key opens."""
+        try:
+            found = json.loads(self._cipher().decrypt(self._path(job_id).read_bytes()))
+        except (OSError, InvalidToken, ValueError):
+            return None
+        return dict(found["env"]) if found["job_id"] == job_id else None
+
+    def forget(self, job_id: str) -> None:
+        """Remove the values of a job that has ended."""
+        with contextlib.suppress(OSError):
+            self._path(job_id).unlink()
+
+    def _path(self, job_id: str) -> Path:
+        return self._folder / f"{hashlib.sha256(job_id.encode()).hexdigest()[:32]}{_ENDING}"
+
+    def _cipher(self) -> Fernet:
+        """Return what the folder's key seals and opens; the key is made where there is none.
+
+        Raises:
+            OSError: The folder or the key cannot be made or read.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path = self._folder / _KEY
+        if not path.exists():
+            with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".") as made:  # 0600
+                made.write(Fernet.generate_key())
+                made.flush()
+                with contextlib.suppress(FileExistsError):  # another executor was faster
+                    os.link(made.name, path)
+        if path.stat().st_mode & 0o077:
+            raise PermissionError(f"{path} can be read by others: take their rights to it away (chmod 600)")
+        return Fernet(path.read_bytes())
+
+
+class EnvValues:
+    """The values of all jobs, as one executor keeps and finds them.
+
+    Args:
+        url: Redis; empty: there is none, and nothing is found.
+        folder: Where values are kept on this machine, too; empty: nowhere.
+    """
+
+    def __init__(self, url: str, folder: str = "") -> None:
+        self._in_folder = EnvFolder(folder) if folder else None
+        self._client = connect_async(url) if url else None
+        known = self._client.connection_pool.connection_kwargs if self._client is not None else {}
+        self._password = str(known.get("password") or "")
+        self._warned = self._folder_failed = False
+
+    async def keep(self, job_id: str, env: Mapping[str, str]) -> bool:
+        """Keep the values of a job; while Redis cannot be reached they are in this process alone, see `renew`.
+
+        Returns:
+            Whether they are found again after Redis and all services were stopped.
+        """
+        if not env:
+            return True
+        in_folder = await self._keep_in_folder(job_id, env)
+        await self._keep_in_redis(job_id, env)
+        return in_folder
+
+    async def _keep_in_folder(self, job_id: str, env: Mapping[str, str]) -> bool:
+        if self._in_folder is None:
+            return False
+        try:
+            await asyncio.to_thread(self._in_folder.keep, job_id, env)
+        except (OSError, ValueError) as error:
+            if not self._folder_failed:
+                _log.warning("values of the environment are not kept on this machine", job_id=job_id, error=str(error))
+            self._folder_failed = True
+            return False
+        self._folder_failed = False
+        return True
+
+    async def _keep_in_redis(self, job_id: str, env: Mapping[str, str]) -> None:
+        if self._client is None:
+            return
+        if not self._password and not self._warned:
+            self._warned = True
+            _log.warning("redis has no password: whoever reads its data may read values of jobs' environments")
+        cipher = await asyncio.to_thread(_cipher, self._password)
+        sealed = cipher.encrypt(json.dumps(dict(env)).encode())
+        try:
+            await self._client.set(key_of(job_id), sealed, ex=_KEPT_SECONDS)
+        except (RedisError, OSError) as error:
+            _log.debug("values of the environment are not in redis", job_id=job_id, error=str(error))
+
+    async def renew(self, job_id: str, env: Mapping[str, str]) -> None:
+        """Have the values of a job kept for longer, and keep them again where they are gone."""
+        if not env:
+            return
+        if self._in_folder is not None and not await asyncio.to_thread(self._in_folder.renew, job_id):
+            await self._keep_in_folder(job_id, env)
+        if self._client is None:
+            return
+        try:
+            known = await self._client.expire(key_of(job_id), _KEPT_SECONDS)
+        except (RedisError, OSError):
+            return
+        if not known:
+            await self._keep_in_redis(job_id, env)
+
+    async def find(self, job_id: str) -> dict[str, str] | None:
+        """Return the values of a job; None: they are lost.
+
+        Raises:
+            Unavailable: STORE_UNAVAILABLE – Redis cannot be asked now.
+        """
+        if self._in_folder is not None and (kept := await asyncio.to_thread(self._in_folder.find, job_id)) is not None:
+            return kept
+        if self._client is None:
+            return None
+        try:
+            sealed = await self._client.get(key_of(job_id))
+        except (RedisError, OSError) as error:
+            raise Unavailable("STORE_UNAVAILABLE", f"Redis does not say which environment a job has: {error}") from None
+        if sealed is None:
+            return None
+        try:
+            cipher = await asyncio.to_thread(_cipher, self._password)
+            found: dict[str, str] = json.loads(cipher.decrypt(sealed))
+        except InvalidToken:  # Redis has another password since
+            return None
+        return found
+
+    async def forget(self, job_id: str) -> None:
+        """Remove what this machine keeps of a job that has ended; Redis's part goes with its lease."""
+        if self._in_folder is not None:
+            await asyncio.to_thread(self._in_folder.forget, job_id)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def key_of(job_id: str) -> str:
+    """Return the key under which the values of a job are."""
+    return f"leman:job-env:{job_id}"
+
+
+@functools.lru_cache(4)
+def _cipher(password: str) -> Fernet:
+    key = hashlib.scrypt(password.encode(), salt=b"leman job env", n=_COST, r=_BLOCKS, p=1, dklen=32)
+    return Fernet(base64.urlsafe_b64encode(key))

@@ -1,0 +1,275 @@
+"""Who runs a job: one key with an expiry, so that another executor takes over when its holder dies.
+
+A lease does not decide who has a job: that is written in the job's history (decision 16). Beside the leases lies a hash
+of the jobs that have one, or had one until their executor died, with their databases: so an executor that nobody asks
+finds a job that nobody has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import enum
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from typing import Any
+
+import structlog
+from redis.exceptions import RedisError
+
+from leman_executor.coordination.env_values import key_of
+from leman_executor.coordination.redis_clients import connect_async
+from leman_executor.coordination.redis_refusals import is_refusal
+
+_log = structlog.get_logger(__name__)
+
+#: Lifetimes after which a key that does not expire as a lease does is taken away and the lease is free.
+_LIFETIMES = 3
+#: Lifetimes for which Redis cannot be asked before a job is taken over all the same, the first time.
+_LIFETIMES_UNKNOWN = 6
+#: Jobs by id, with their databases.
+_OPEN_JOBS = "leman:open-jobs"
+#: Leases that are asked for in one round trip.
+_ASKED = 500
+
+_RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+#: KEYS: lease, open jobs, values of the job's environment. ARGV: owner, the job where it has ended, else nothing.
+_RELEASE = """
+if ARGV[2] ~= '' then
+  redis.pcall('HDEL', KEYS[2], ARGV[2])
+  redis.pcall('DEL', KEYS[3])
+end
+if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
+return 0
+"""
+#: KEYS: lease, open jobs. ARGV: owner, lifetime in ms, job, its database where it is to be noted, else nothing.
+#: Answer: 1 it is ours, 0 another one's, -1 one that does not expire within a lifetime.
+_ACQUIRE = """
+if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  if ARGV[4] ~= '' then redis.pcall('HSET', KEYS[2], ARGV[3], ARGV[4]) end
+  return 1
+end
+if redis.call('TYPE', KEYS[1]).ok == 'string' and redis.call('GET', KEYS[1]) == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  return 1
+end
+local left = redis.call('PTTL', KEYS[1])
+if left < 0 or left > tonumber(ARGV[2]) then return -1 end
+return 0
+"""
+
+
+class Answer(enum.Enum):
+    """What is known of a lease."""
+
+    #: This executor has it, and nobody else.
+    OURS = "ours"
+    #: Another executor has it, or may have it.
+    HELD = "held"
+    #: Redis cannot be asked.
+    UNKNOWN = "unknown"
+
+
+class JobLeases:
+    """The leases of one executor.
+
+    Args:
+        url: Redis; empty: there is none.
+        owner: The executor.
+        lease_seconds: Lifetime of a lease that is not renewed.
+        alone: Whether no other executor ever serves its database, so that a lease of which nothing is known is free.
+        clock: Returns seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        owner: str,
+        lease_seconds: float = 10.0,
+        *,
+        alone: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._client = connect_async(url) if url else None
+        #: What stands in its leases: who it is, and behind a blank where others reach it, once that is known.
+        self._owner = owner
+        self._clock = clock
+        self._stuck_since: dict[str, float] = {}
+        #: When each lease that this executor has was renewed last.
+        self._renewed_at: dict[str, float] = {}
+        self._database_of: dict[str, str] = {}
+        self._alone = alone or not url
+        self.lease_seconds = lease_seconds
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other executor ever serves its databases."""
+        return self._alone
+
+    def reached_at(self, address: str) -> None:
+        """Have the leases that are taken from now on say where other executors reach this one."""
+        self._owner = f"{self._owner.partition(' ')[0]} {address}"
+
+    async def holder(self, job_id: str) -> str | None:
+        """Return the address of the other executor that has a lease.
+
+        None: no other one has it; empty: its address is not known, or Redis cannot be asked.
+        """
+        if self._client is None:
+            return ""
+        try:
+            value: Any = await self._client.get(_key(job_id))
+        except (RedisError, OSError) as error:
+            _log_failure("the holder of a lease is not known", error, job_id=job_id)
+            return ""
+        owner = None if value is None else value.decode(errors="replace")
+        return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
+
+    def patience(self, attempt: int, *, lost: bool) -> float:
+        """Return for how many seconds nothing has to be known of the lease before the job is taken over.
+
+        Args:
+            attempt: The number of attempts that the job had.
+            lost: Whether this executor had the lease once, and another one took it over.
+        """
+        if self._alone and not lost:
+            return 0.0
+        return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
+
+    async def acquire(self, job_id: str, database: str = "") -> Answer:
+        """Take the lease if it is free.
+
+        With it the job is noted as one that is open, in its `database`; empty: as it was said before, if it was.
+
+        A key that does not expire is no executor's: if it is still there after a few lifetimes of asking, it is deleted
+        and the lease is taken.
+        """
+        if database:
+            self._database_of[job_id] = database
+        if self._client is None:
+            return Answer.UNKNOWN
+        noted = job_id, self._database_of.get(job_id, "")
+        lifetime = int(self.lease_seconds * 1000)
+        try:
+            answer = await self._client.eval(_ACQUIRE, 2, _key(job_id), _OPEN_JOBS, self._owner, lifetime, *noted)
+            if answer < 0 and self._is_stuck(job_id):
+                _log.warning("the lease of a job does not expire and is taken", job_id=job_id)
+                await self._client.delete(_key(job_id))
+                return await self.acquire(job_id)
+        except (RedisError, OSError) as error:
+            if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
+                _log.warning("redis refuses this executor, which takes no job over", job_id=job_id, error=str(error))
+                return Answer.HELD
+            _log_failure("redis cannot be reached, nothing is known of a lease", error, job_id=job_id)
+            return Answer.UNKNOWN
+        if answer >= 0:
+            self._stuck_since.pop(job_id, None)
+        if answer == 1:
+            self._renewed_at[job_id] = self._clock()
+        return Answer.OURS if answer == 1 else Answer.HELD
+
+    def _is_stuck(self, job_id: str) -> bool:
+        since = self._stuck_since.setdefault(job_id, self._clock())
+        return self._clock() - since >= _LIFETIMES * self.lease_seconds
+
+    async def renew(self, job_id: str) -> bool:
+        """Keep the lease, or take it again where Redis lost it.
+
+        Returns:
+            False where it has to be asked elsewhere whether the job is still ours: the lease was gone, is another
+            executor's, or nothing is known of it.
+        """
+        if self._client is None:
+            return True
+        try:
+            if await self._client.eval(_RENEW, 1, _key(job_id), self._owner, int(self.lease_seconds * 1000)):
+                self._renewed_at[job_id] = self._clock()
+                return True
+            await self.acquire(job_id)
+        except (RedisError, OSError) as error:
+            _log_failure("lease not renewed", error, job_id=job_id)
+        return False
+
+    @contextlib.asynccontextmanager
+    async def kept(self, job_id: str) -> AsyncIterator[None]:
+        """Renew the lease beside what is done within, however long that takes."""
+        over = asyncio.Event()
+        beating = asyncio.create_task(self._renew_until(over, job_id))
+        try:
+            yield
+        finally:
+            over.set()  # what a cancelled call to Redis raises may be taken for its error
+            beating.cancel()
+            await asyncio.wait((beating,))  # else it takes the lease once more that is given up after this
+
+    async def _renew_until(self, over: asyncio.Event, job_id: str) -> None:
+        while not over.is_set():
+            await asyncio.sleep(self.lease_seconds / 3)
+            await self.renew(job_id)
+
+    def age(self) -> float:
+        """Return the seconds since a lease was renewed, of that for which it is longest ago; 0: there is none.
+
+        It may be asked from any thread.
+        """
+        return max((self._clock() - renewed for renewed in list(self._renewed_at.values())), default=0.0)
+
+    async def release(self, job_id: str, *, ended: bool = False) -> None:
+        """Give the lease up.
+
+        Args:
+            ended: the job needs nobody any more, as history has its end or does not have it. The values of its
+                environment are deleted with that.
+        """
+        self._stuck_since.pop(job_id, None)
+        self._renewed_at.pop(job_id, None)
+        self._database_of.pop(job_id, None)
+        if self._client is None:
+            return
+        try:
+            keys = _key(job_id), _OPEN_JOBS, key_of(job_id)
+            await self._client.eval(_RELEASE, len(keys), *keys, self._owner, job_id if ended else "")
+        except (RedisError, OSError) as error:
+            _log_failure("lease not released", error, job_id=job_id)
+
+    async def open_jobs(self) -> dict[str, str] | None:
+        """Return the jobs with a lease, or whose executor died with it, and their databases; None: it is not known."""
+        if self._client is None:
+            return None
+        try:
+            found: Mapping[Any, Any] = await self._client.hgetall(_OPEN_JOBS)
+        except (RedisError, OSError) as error:
+            _log_failure("open jobs are not known", error)
+            return None
+        return {
+            job_id.decode(errors="replace"): database.decode(errors="replace") for job_id, database in found.items()
+        }
+
+    async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
+        """Return those of these jobs whose lease nobody has; None: it is not known."""
+        if self._client is None:
+            return None
+        free: set[str] = set()
+        try:
+            wanted = sorted(jobs)
+            for part in (wanted[i : i + _ASKED] for i in range(0, len(wanted), _ASKED)):
+                values = await self._client.mget([_key(job_id) for job_id in part])
+                free |= {job_id for job_id, value in zip(part, values, strict=True) if value is None}
+        except (RedisError, OSError) as error:
+            _log_failure("holders of leases are not known", error)
+            return None
+        return free
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            await self._client.aclose()
+
+
+def _log_failure(event: str, error: Exception, **facts: str) -> None:
+    """Log a call to Redis that failed, for debugging: the job goes on without Redis."""
+    _log.debug(event, **facts, error=str(error))
+
+
+def _key(job_id: str) -> str:
+    return f"leman:job:{job_id}"

@@ -1,0 +1,83 @@
+"""Clients of Redis: none waits for long or retries by itself, and the calls of each are measured."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import redis
+import redis.asyncio as aioredis
+from redis.exceptions import NoScriptError, RedisError
+
+from leman_core.telemetry import measures
+from leman_core.telemetry.instruments import Attributes
+
+_ASYNC_TIMEOUT_SECONDS = 0.5
+_LOOK_TIMEOUT_SECONDS = 0.25
+
+
+class _Client(redis.Redis):
+    def execute_command(self, *args: Any, **options: Any) -> Any:
+        with _measured(str(args[0])):
+            return super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+class _AsyncClient(aioredis.Redis):
+    async def execute_command(self, *args: Any, **options: Any) -> Any:
+        with _measured(str(args[0])):
+            return await super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
+
+
+def connect(url: str, timeout_seconds: float) -> redis.Redis:
+    """Return a client that gives up after `timeout_seconds` and does not retry by itself."""
+    return _Client.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None)
+
+
+def connect_async(url: str) -> aioredis.Redis:
+    """Return a client for an event loop, which gives up after half a second."""
+    seconds = _ASYNC_TIMEOUT_SECONDS
+    return _AsyncClient.from_url(url, socket_timeout=seconds, socket_connect_timeout=seconds)
+
+
+def show_memory(url: str) -> None:
+    """Have the measures of this process show what memory Redis uses, asked whenever somebody reads them.
+
+    Nothing is shown while Redis is away, or where its user may not ask (INFO).
+
+    Args:
+        url: empty: there is no Redis.
+    """
+    if not url:
+        return
+    timeout = _LOOK_TIMEOUT_SECONDS
+    # not one of the measured clients: a look at the measures is no call of a job
+    client = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=None)
+
+    def look() -> list[tuple[float, Attributes]]:
+        try:
+            known: Any = client.info("memory")
+        except (RedisError, OSError):
+            return []
+        shown = {"used": known["used_memory"], "limit": known.get("maxmemory", 0)}
+        return [(float(size), {measures.MEMORY: kind}) for kind, size in shown.items()]
+
+    measures.REDIS_MEMORY.show(look)
+
+
+@contextlib.contextmanager
+def _measured(command: str) -> Iterator[None]:
+    begun, failure = time.perf_counter(), ""
+    try:
+        yield
+    except NoScriptError:  # the client sends the script next
+        raise
+    except (RedisError, OSError) as error:
+        failure = type(error).__name__
+        measures.REDIS_FAILURES.add(1)
+        raise
+    finally:
+        told = {measures.DB_SYSTEM: "redis", measures.DB_OPERATION: command}
+        told |= {measures.ERROR_TYPE: failure} if failure else {}
+        measures.REDIS_DURATION.record(time.perf_counter() - begun, told)

@@ -1,0 +1,399 @@
+"""One running backfill: plans, executes the plan, and plans again where something was refused or reserved."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import threading
+import time
+from dataclasses import replace
+
+from leman_core.model.errors import Aborted, LemanError
+from leman_core.model.job import Job, JobError, JobState
+from leman_core.model.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader
+from leman_core.model.plan_summary import summarise
+from leman_core.model.udf import FunctionVersion, UdfKind
+from leman_core.model.work import RowFailure
+from leman_core.storage.locations import table_uri
+from leman_executor.jobs import stale_indices
+from leman_executor.jobs.async_helpers import patiently
+from leman_executor.jobs.function_env import check_unchanged, check_usable
+from leman_executor.jobs.input_columns import InputColumns
+from leman_executor.jobs.job_environment import JobEnvironment, slots_of
+from leman_executor.jobs.job_run import end_by, run_to_completion, stop
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.plan_execution import PlanExecution, Unsettled
+from leman_executor.jobs.same_table import explained, incarnation_of, note_lost_commit
+from leman_executor.jobs.takeover import begin_attempt, give_incarnation
+from leman_executor.lineage.events import Lineage
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.reservation_waits import ReservationWaits
+
+_PLANS_WITHOUT_PROGRESS = 5
+#: Rows that cost less are computed, where they are many: to compare them takes as long.
+_CHEAP_SECONDS = 1e-6
+_CHEAP_ROWS = 100_000
+#: Plans in a row in which another writer of the column was faster: of so many jobs on one fragment each gets through.
+_PLANS_OVERTAKEN = 500
+
+
+def lineage_of(header: PlanHeader) -> Lineage:
+    """Return what a plan makes of what."""
+    version = header.inputs_version or header.read_version
+    return Lineage(header.uri, version, header.uri, {header.output.name: header.input_columns})
+
+
+class BackfillRun:
+    """A backfill while it runs: see `JobRun`.
+
+    Args:
+        job: The job.
+        services: What it uses.
+        status: The job as watchers see it; None: one of its own.
+        is_scratch: Whether its table is a scratch table, which has no indexes and no readers while the job runs.
+    """
+
+    def __init__(
+        self, job: Job, services: JobEnvironment, status: JobStatus | None = None, *, is_scratch: bool = False
+    ) -> None:
+        #: The job as watchers see it.
+        self.status = status or JobStatus(job)
+        #: Set where the job was asked to stop, for good or for a while.
+        self._stop = threading.Event()
+        self._cancelled = False
+        self._execution: PlanExecution | None = None
+        #: One whose workers were started while history did not know the job yet.
+        self._ahead: PlanExecution | None = None
+        self._services = services
+        self._inputs = InputColumns(self.status, services, BackfillRun)
+        self._is_scratch = is_scratch
+        self._cost: float | None = None
+        self._planned = False
+        self._workers = 0
+        writer = services.settings.writer
+        self._waits = ReservationWaits(
+            services.settings.executor.reservation_ttl_seconds, writer.stall_idle_checks * writer.stall_check_seconds
+        )
+        if job.attempt > 1:
+            self.status.metrics.go_on(job.progress)
+
+    @property
+    def cancelling(self) -> bool:
+        """Tell whether the job was asked to stop for good."""
+        return self._cancelled
+
+    @property
+    def workers(self) -> int:
+        """Return how many workers it gets, see `JobRun`."""
+        return self._workers
+
+    def set_cost_estimate(self, seconds_per_row: float | None) -> None:
+        """Set what a row costs, see `JobRun`; the first units are cut by it."""
+        self._cost = seconds_per_row
+
+    async def plan(self) -> Plan:
+        """Ask the planner, again while it cannot be reached.
+
+        Raises:
+            Aborted: TABLE_REPLACED – the table was dropped, and another one has its name by now.
+            LemanError: what the planner answers.
+        """
+        begin = time.monotonic()
+        try:
+            plan = await self._ask_planner()
+        except LemanError as error:
+            raise await explained(self.status.job, error) from None
+        incarnation = incarnation_of(self.status.job, plan.header.incarnation)
+        status, spec = self.status, self.status.job.backfill
+        self._check_function(plan)
+        if plan.traced:
+            await self._services.checkpoints.save_traced(plan)
+        status.metrics.planned(plan, time.monotonic() - begin)
+        if not self._planned:
+            self._planned = True
+            header = plan.header
+            status.lineage = lineage_of(header)
+            status.update(
+                udf_name=header.udf.name,
+                udf_version=header.udf.version,
+                reasons=header.reasons,
+                plan_summary=summarise(plan),
+                incarnation=incarnation,
+                # the filter with its relative times pinned holds for the whole job, restarts included; so does the
+                # version that a tag stood for
+                request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),
+            )
+            status.note("plan", status.job.plan_summary)
+            note_lost_commit(status, self._services.jobs, header.read_version)
+        return plan
+
+    async def _ask_planner(self) -> Plan:
+        """Return a plan of a table that has an incarnation: where there is something to do, it gets one."""
+        create_plan, job = self._services.planner.create_plan, self.status.job
+        plan = await patiently(create_plan, job.backfill)
+        if plan.tasks and not (plan.header.incarnation or job.incarnation):
+            await give_incarnation(self._services.commits, job)
+            plan = await patiently(create_plan, job.backfill)
+        return plan
+
+    def _check_function(self, plan: Plan) -> None:
+        """Check that the function is that of the first plan, as it is given values: the column may have another one."""
+        job, udf = self.status.job, plan.header.udf
+        if job.udf_name:
+            before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
+            column = job.backfill.column
+            check_unchanged(self.status.env, {column: before}, {column: now})
+
+    def check_env(self, plan: Plan) -> None:
+        """Check that a function can have the job's environment, see `JobRun`; inputs that are computed may be such."""
+        if not self._computes_inputs(plan):
+            check_usable(self.status.env, [plan.header.udf])
+
+    def check_resources(self, plan: Plan) -> None:
+        """Check that workers have what the function asks for.
+
+        Raises:
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has it.
+            LemanError: Why Spark's workers run no function at present, where the plan calls one.
+        """
+        if plan.tasks:
+            self._services.check_can_run([plan.header.udf])
+        self._workers = slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
+
+    def prefetch(self, plan: Plan) -> None:
+        """Start workers, see `JobRun`: they get nothing to do before `run`."""
+        is_another = plan.migrated or plan.compared or self._computes_inputs(plan)
+        if plan.tasks and not (is_another or plan.header.udf.kind is UdfKind.SQL):
+            with contextlib.suppress(LemanError):  # the job is to end by that, once it is known
+                self._ahead = self._execution_of(plan)
+                self._ahead.begin()
+
+    async def abandon(self) -> None:
+        """End what `prefetch` began, see `JobRun`."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            await ahead.abandon()
+
+    async def ended_at_once(self, plan: Plan) -> bool:
+        """End the job where nothing is to be done; False: it has to run."""
+        if plan.tasks or self._computes_inputs(plan):
+            return False
+        if self.status.job.backfill.optimize_indices:
+            await self._see_to_indexes(plan)
+        metrics = self.status.metrics
+        await self.end(JobState.DONE_WITH_ERRORS if metrics.rows_failed + metrics.rows_failed_before else JobState.DONE)
+        return True
+
+    async def ended_soon(self, plan: Plan) -> bool:  # noqa: ARG002
+        """Return False, see `JobRun`: workers are to be seen and cancelled."""
+        return False
+
+    async def replan_and_run(self) -> None:
+        """Run a job that was taken over, or had to wait for its turn, from the plan on."""
+        try:
+            await begin_attempt(self._services.commits, self.status.job)
+            plan = await self.plan()
+        except LemanError as error:
+            await end_by(self, error)
+            return
+        if self._stop.is_set():
+            await stop(self, self._services)
+            return
+        await self.status.move(JobState.RUNNING)
+        await self.run(plan)
+
+    async def run(self, plan: Plan) -> None:
+        """Work until nothing is left, and leave the job in a terminal state; only bugs are raised."""
+        await run_to_completion(self, self._services, self._work(plan))
+
+    async def _work(self, plan: Plan) -> bool:
+        try:
+            await self._execute_plans(plan)
+        finally:
+            await self.abandon()
+        written = not self._is_scratch and self.status.job.table_version and not self.status.without_indexes
+        if written or self.status.job.backfill.optimize_indices:
+            await self._see_to_indexes(plan)
+        return bool(self.status.metrics.rows_failed + self.status.metrics.rows_failed_before)
+
+    async def _see_to_indexes(self, plan: Plan) -> None:
+        optimize = self.status.job.backfill.optimize_indices
+        header = plan.header
+        await stale_indices.see_to(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
+
+    def cancel(self) -> None:
+        """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
+        self._cancelled = True
+        self._stop.set()
+        self._inputs.cancel()
+        self._services.cancel_workers(self.status.job.job_id)
+
+    def pause(self) -> None:
+        """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
+        self._stop.set()
+        self._inputs.pause()
+        if self._execution is not None:
+            self._execution.stop()
+
+    def resume(self) -> None:
+        """Let the job run again after a pause, see `JobRun`."""
+        self._stop.clear()
+
+    def _check_stop(self) -> None:
+        if self._stop.is_set():
+            raise Cancelled(self.status.job.job_id)
+
+    async def end(self, state: JobState, error: JobError | None = None) -> None:
+        """Leave the job in a terminal state; the row that is to blame is stored first."""
+        if self.status.blamed is not None:
+            await self._save_blamed(self.status.blamed)
+        if self.status.metrics.failed_elsewhere:
+            self.status.update(failed_in=self._services.jobs.failed_in(self.status.job))
+        if state in (JobState.FAILED, JobState.CANCELLED):
+            job = self.status.job.backfill
+            await self._services.checkpoints.remove_leftovers(table_uri(job.database, job.table))
+        await self.status.end(state, error, self._services.jobs)
+
+    async def _save_blamed(self, row: RowFailure) -> None:
+        """Store the row that is to blame; where it cannot be stored the job ends all the same."""
+        try:
+            await self._services.jobs.save_error(self.status.job, row)
+        except LemanError as error:
+            self.status.note("error", f"the row that is to blame is not stored: {error}")
+
+    async def _execute_plans(self, plan: Plan) -> None:
+        """Execute plan after plan until one leaves nothing, or several in a row made no progress."""
+        metrics = self.status.metrics
+        idle = overtaken = 0
+        plan = await self._after_inputs(plan)
+        while plan.tasks:
+            plan = await self._migrate_checkpoints(await self._compare_inputs(plan))
+            if not plan.tasks:
+                return
+            evaluated, committed = metrics.rows_evaluated, metrics.fragments_committed
+            self._check_stop()
+            unsettled = await self._execute(plan)
+            self._tell_waits()
+            if unsettled is None:
+                return
+            self._cost = metrics.seconds_per_row or self._cost
+            # rows of a file that is refused again and again are computed again and again
+            moved = metrics.rows_evaluated != evaluated and not unsettled.unusable
+            if moved or metrics.fragments_committed != committed:
+                idle = overtaken = 0
+            elif unsettled.overtaken and overtaken < _PLANS_OVERTAKEN:
+                overtaken += 1  # who was faster has got on, and is through one day
+            elif not unsettled.waiting:
+                idle += 1
+            await self._wait(unsettled, idle, overtaken)
+            plan = await self._after_inputs(await self.plan())
+
+    def _computes_inputs(self, plan: Plan) -> bool:
+        return bool(plan.header.stale_inputs) and self.status.job.backfill.on_stale_input is OnStaleInput.FIRST
+
+    async def _after_inputs(self, plan: Plan) -> Plan:
+        """Compute inputs that are not current, where the job is to do that first; return a plan that was made after."""
+        for _ in range(_PLANS_WITHOUT_PROGRESS):
+            if not self._computes_inputs(plan):
+                return plan
+            job = self.status.job
+            asked = job.backfill
+            table = BackfillSpec(asked.database, asked.table, "", concurrency=asked.concurrency)
+            await self._inputs.compute(plan.header.stale_inputs, table, self._check_stop, job.incarnation)
+            plan = await self.plan()
+            self.status.metrics.inputs_computed(plan)
+        stale = ", ".join(found.column for found in plan.header.stale_inputs)
+        raise Aborted(
+            "NO_PROGRESS",
+            f"What the column rests on ({stale}) becomes stale again as soon as it is computed: others write to the "
+            "table. What was finished is kept; run the backfill again.",
+        )
+
+    async def install(self, plan: Plan) -> bool:
+        """Have finished files of a plan committed, and no others computed; return whether all of them are in the table.
+
+        For a job of several columns, which then goes on with `run`.
+
+        Args:
+            plan: Of fragments that have a finished file.
+        """
+        self._check_stop()
+        return await self._execute(plan) is None
+
+    def computes_inputs(self, plan: Plan) -> bool:
+        """Tell whether it computes other columns before this one."""
+        return self._computes_inputs(plan)
+
+    async def _execute(self, plan: Plan) -> Unsettled | None:
+        if self._ahead is not None and self._ahead.plan is plan:
+            self._execution, self._ahead = self._ahead, None
+        else:
+            await self.abandon()
+            self._execution = self._execution_of(plan)
+        try:
+            return await self._execution.work()
+        except LemanError as error:
+            raise await explained(self.status.job, error) from None
+        finally:
+            self._execution = None
+
+    def _execution_of(self, plan: Plan) -> PlanExecution:
+        status, scratch = self.status, self._is_scratch
+        return PlanExecution(status, plan, self._services, self._cost, self._waits, is_scratch=scratch)
+
+    def _tell_waits(self) -> None:
+        """Publish which reservations of other jobs this one waits for, and since when."""
+        stalls, news = self._waits.turn()
+        for stall in news:
+            self.status.note("stall", stall.message)
+        self.status.update(stalls=tuple(stalls))
+
+    async def _compare_inputs(self, plan: Plan) -> Plan:
+        """Compare rewritten rows with their earlier inputs, and return a plan without those whose inputs are equal."""
+        while plan.compared:
+            rows = sum(compared.rows for compared in plan.compared)
+            if self._cost is not None and self._cost < _CHEAP_SECONDS and rows > _CHEAP_ROWS:
+                break
+            found = await self._services.checkpoints.compare(plan, self._stop)
+            self._check_stop()
+            if not found.files:
+                break
+            kept = found.kept + found.restored
+            self.status.note("collected", f"Rows that others rewrote: {rows:,}, of which {kept:,} have the same inputs")
+            plan = await self.plan()
+            self.status.metrics.migrated(plan)
+            self.status.metrics.known(found.restored)
+        return plan
+
+    async def _migrate_checkpoints(self, plan: Plan) -> Plan:
+        """Have stored rows stored again where the next plan finds them, through one compaction after the other."""
+        while plan.migrated:
+            stored = await self._services.checkpoints.migrate(plan, self._stop)
+            self._check_stop()
+            if not stored:
+                break
+            self.status.note("migrated", f"Checkpoints of rows that had moved, stored anew: {stored}")
+            plan = await self.plan()
+            self.status.metrics.migrated(plan)
+        return plan
+
+    async def _wait(self, unsettled: Unsettled, idle: int, overtaken: int) -> None:
+        """Wait for a moment before the next plan, where that may help."""
+        self._check_stop()
+        if unsettled.waiting:
+            # another job is computing these rows: look again soon, for as long as it renews its reservations
+            if self._waits.turns <= 1:
+                self.status.note("wait", f"Fragments that another job is computing: {unsettled.waiting}")
+            await asyncio.sleep(min(0.1 * 2 ** min(self._waits.turns, 4), 1.0))
+            return
+        if idle >= _PLANS_WITHOUT_PROGRESS:
+            what = "Files of the table cannot be read or written" if unsettled.failing else "The table keeps changing"
+            raise Aborted(
+                "NO_PROGRESS",
+                f"{what} under the job: {unsettled.why}. What was finished is kept; run the backfill again.",
+            )
+        self.status.replans(unsettled.why)
+        if idle or overtaken:
+            longest = min(0.05 * 2 ** min(max(idle, overtaken), 5), 1.0)
+            await asyncio.sleep(random.uniform(longest / 2, longest))

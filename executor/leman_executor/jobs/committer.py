@@ -1,0 +1,226 @@
+"""The committer of a plan: it gathers finished column files and has them committed, now and then and in groups."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from leman_core.model.job import FragmentOutcome
+from leman_core.model.plan import FragmentReplacement, FragmentTask, Plan, StagedFile
+from leman_core.process.crash_points import crash_point
+from leman_executor.jobs.async_helpers import patiently
+from leman_executor.jobs.commit_cadence import CommitCadence
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.left_reservations import LeftReservations
+from leman_executor.jobs.ports import Commits
+
+#: Between two looks whether files that wait are due.
+#: Reasons for which a file is refused that somebody has changed or removed since it was written.
+_DAMAGE = frozenset({"FILE_DAMAGED", "FILE_MISSING"})
+_LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class PartialFile:
+    """A file with some rows of a fragment that is still being computed."""
+
+    task: FragmentTask
+    staged: StagedFile
+
+
+class Committer:
+    """The commits of one plan, one at a time, when `CommitCadence` has them made."""
+
+    def __init__(
+        self,
+        commits: Commits,
+        plan: Plan,
+        status: JobStatus,
+        left: LeftReservations,
+        cadence: CommitCadence,
+    ) -> None:
+        self._commits = commits
+        self._header = plan.header
+        self._status = status
+        self._left = left
+        self._cadence = cadence
+        self._ready: deque[FragmentReplacement] = deque()
+        self.files: dict[int, str] = {}
+        #: By fragment, the partial file that this plan has committed last.
+        self._partial: dict[int, str] = {}
+        self._refused_partial: set[int] = set()
+        self._turn = asyncio.Lock()
+        self._since = 0.0
+        self._last = time.monotonic()
+        self._wake = asyncio.Event()
+        self._closing = False
+        self.rejected: list[FragmentOutcome] = []
+        self.version = 0
+        self._under_way = 0
+        self._submitted = 0
+
+    def add(self, task: FragmentTask, staged: StagedFile, failed_before: int | None = None) -> None:
+        """Take in a fragment's complete file; a fragment counts once, however often it is reported.
+
+        Args:
+            failed_before: See `leman_core.model.work.FragmentResult`; None: as the plan has it.
+        """
+        if task.fragment_id in self.files:
+            return
+        self.files[task.fragment_id] = staged.file
+        before = task.rows_failed_before if failed_before is None else failed_before
+        before = max(0, before - self._status.metrics.failed_in_partial(task.current_file))
+        rows = task.physical_rows - task.deleted_rows - staged.rows_skipped
+        self._status.metrics.staged(task.fragment_id, rows, staged.rows_failed, before, staged.rows_skipped)
+        if not self._ready:
+            self._since = time.monotonic()
+        self._ready.append(
+            FragmentReplacement(
+                fragment_id=task.fragment_id, staged=staged, input_files=task.input_files, replaces=task.current_file
+            )
+        )
+        self._wake.set()
+
+    def takes_partial(self, fragment_id: int) -> bool:
+        """Tell whether a partial file of a fragment is of use: there is no complete one, and none was refused."""
+        return fragment_id not in self.files and fragment_id not in self._refused_partial
+
+    @property
+    def pause_seconds(self) -> float:
+        """Return the least time between two commits, for the manifest's sake."""
+        return self._cadence.pause_seconds
+
+    @property
+    def seconds_since_last(self) -> float:
+        """Return how long ago the last commit ended, or the plan began."""
+        return time.monotonic() - self._last
+
+    @property
+    def waits_for(self) -> dict[str, object]:
+        """Return the commit that is under way, in words, with a mark that the next one does not have."""
+        what = f"the commit of {self._under_way} fragments has no answer yet"
+        return {what: self._submitted} if self._under_way else {}
+
+    def close(self) -> None:
+        """Have everything that is left committed: nothing more will be added."""
+        self._closing = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Commit until closed and empty.
+
+        Raises:
+            LemanError: what the coordinator says about a request as a whole.
+        """
+        while True:
+            count = self._due()
+            if count:
+                batch = [self._ready.popleft() for _ in range(count)]
+                self._since = time.monotonic()
+                async with self._turn:
+                    await self._commit(batch)
+            elif self._closing:
+                return
+            else:
+                await self._pause()
+
+    def _due(self) -> int:
+        """Return how many fragments to commit now."""
+        ready = len(self._ready)
+        if self._closing:
+            return min(ready, self._cadence.most_fragments)
+        now = time.monotonic()
+        return self._cadence.due(ready, waited=now - self._since, since_last=now - self._last)
+
+    async def _pause(self) -> None:
+        """Wait for a file, or until one that waits is due."""
+        self._wake.clear()
+        timeout = _LOOK_SECONDS if self._ready else None
+        try:
+            await asyncio.wait_for(self._wake.wait(), timeout)
+        except TimeoutError:
+            return
+
+    async def commit_partial(self, made: Sequence[PartialFile]) -> None:
+        """Commit some rows of fragments that are still being computed.
+
+        A complete file that was taken in meanwhile comes instead. A refusal settles nothing: the complete file will be
+        refused for the same reason, or have its rows committed all the same.
+
+        Raises:
+            LemanError: what the coordinator says about the request as a whole.
+        """
+        async with self._turn:
+            files = {part.task.fragment_id: part for part in made if self.takes_partial(part.task.fragment_id)}
+            if not files:
+                return
+            version, outcomes = await self._replace(
+                [
+                    FragmentReplacement(
+                        fragment_id=fragment_id,
+                        staged=part.staged,
+                        input_files=part.task.input_files,
+                        replaces=part.task.current_file,
+                    )
+                    for fragment_id, part in files.items()
+                ]
+            )
+            rows = 0
+            for outcome in outcomes:
+                if outcome.committed:
+                    part = files[outcome.fragment_id]
+                    self._partial[outcome.fragment_id] = part.staged.file
+                    rows += self._status.metrics.partly_committed(part.task, part.staged)
+                else:
+                    self._refused_partial.add(outcome.fragment_id)
+        if rows:
+            fragments = "a fragment that is" if len(files) == 1 else f"{len(files):,} fragments that are"
+            self._status.note(
+                "commit", f"rows committed of {fragments} still being computed: {rows:,}, version {version}"
+            )
+
+    async def _replace(self, batch: Sequence[FragmentReplacement]) -> tuple[int, Sequence[FragmentOutcome]]:
+        """Submit files, each in place of what the fragment has by now, and return the version and the outcomes."""
+        begin = time.monotonic()
+        self._under_way = len(batch)
+        self._submitted += 1
+        answer = await patiently(
+            self._commits.replace_column,
+            self._header,
+            self._header.output,
+            [replace(r, replaces=self._partial.get(r.fragment_id, r.replaces)) for r in batch],
+            attempt=self._status.job.this_attempt,
+            request_id=uuid.uuid4().hex,
+        )
+        self._under_way = 0
+        crash_point("executor.commit_answered")
+        self._last = time.monotonic()
+        self._status.metrics.commit_seconds += self._last - begin
+        self._cadence.answered(len(batch), self._last - begin, answer.manifest_seconds)
+        if answer.version:
+            self._status.metrics.commits += 1
+            self.version = max(self.version, answer.version)
+            self._status.without_indexes = answer.without_indexes
+        return answer.version, answer.outcomes
+
+    async def _commit(self, batch: list[FragmentReplacement]) -> None:
+        version, outcomes = await self._replace(batch)
+        for outcome in outcomes:
+            if outcome.committed:
+                self._status.metrics.committed(outcome.fragment_id)
+            else:
+                self._status.metrics.rejected(outcome.fragment_id)
+                self.rejected.append(outcome)
+                if outcome.reason in _DAMAGE:
+                    message = f"a file of fragment {outcome.fragment_id} is not installed: {outcome.message}"
+                    self._status.note("error", message)
+        await self._left.give_back([outcome.fragment_id for outcome in outcomes])
+        committed = sum(o.committed for o in outcomes)
+        if committed:
+            metrics = self._status.metrics
+            so_far = f"{metrics.fragments_committed:,} so far"
+            self._status.note("commit", f"fragments committed: {committed:,} in version {version}, {so_far}")

@@ -1,0 +1,368 @@
+"""The metrics of a job: the sums of its units' reports, from which its progress is made."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+
+from leman_core.model.job import Progress
+from leman_core.model.plan import FragmentTask, Plan, PlanHeader, StagedFile
+from leman_core.model.udf import ErrorPolicy
+from leman_core.model.work import ProgressReport, Timings, UnitOutcome
+from leman_executor.jobs.failed_row_count import FailedRows
+
+_RATE_SECONDS = 5.0
+#: What an executor that takes a job over adds to, as the one before wrote it down.
+_SUMS = (
+    *(
+        "rows_committed",
+        "rows_skipped",
+        "rows_evaluated",
+        "rows_computed",
+        "fragments_committed",
+        "spark_jobs",
+        "commits",
+    ),
+    *("udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds", "commit_seconds"),
+)
+
+
+class JobMetrics:
+    """The counts and seconds of one job.
+
+    Results of units are the truth; progress reports tell of units that still run. A failed row counts as soon as it is
+    stored, so that nobody computes it again, and it counts once: as units report its fragment, until the fragment's
+    file says how many there are. `rows_failed_before` are not among them: the table had these failed rows before the
+    job, and they stay as they are.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begin = clock()
+        self._running: dict[str, ProgressReport] = {}
+        self._done: set[str] = set()
+        self._evaluated = self._safe = 0
+        self._failed = FailedRows()
+        self._failed_inherited = self._failed_found = 0
+        self._computed = 0
+        self._times = Timings()
+        #: Rows of files that wait for their commit, and rows that these leave out.
+        self._ready: dict[int, tuple[int, int]] = {}
+        self._rows_ready = self._rows_skipped = 0  # sums, as they are asked for with each message of a worker
+        #: By fragment, its live rows that a partial file of the job shows; by file, its failed rows.
+        self._shown: dict[int, int] = {}
+        #: The same of earlier executors, until a plan tells of which fragments.
+        self._shown_before = 0
+        self._failed_in_partial: dict[str, int] = {}
+        self._recent: deque[tuple[float, int]] = deque()
+        self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
+        #: The number of rows that the error policy is asked about, with `budget_failed`.
+        self.budget_rows = 0
+        self._before = 0
+        self._filtered = False
+        self._policy = ErrorPolicy()
+        #: What other executors had done for the job before, and how many rows they had made safe.
+        self._attempts = Progress()
+        self._safe_before = 0
+        self.units = 0
+        self.rows_committed = self.fragments_committed = self.commits = self.spark_jobs = 0
+        self.commit_seconds = self.planning_seconds = 0.0
+
+    def planned(self, plan: Plan, seconds: float) -> None:
+        """Take in a plan: the first one sets the totals, later ones only add work that turned up."""
+        self.planning_seconds += seconds
+        header = plan.header
+        left = self.show(plan, self._shown_before)
+        self._shown_before = 0
+        if self.rows_total or not self._attempts.rows_planned:
+            self.rows_committed += left
+        else:
+            self._attempts = replace(self._attempts, rows_committed=self._attempts.rows_committed + left)
+        if not self.rows_total:
+            self.rows_total, self.fragments_planned = header.rows_total, len(plan.tasks)
+            self._before = header.rows_failed_before
+            self._filtered = bool(header.where)
+            self._take_rows(header)
+            self._policy = header.udf.error_policy
+            self.budget_rows = max(header.rows_to_compute, self._attempts.rows_planned)
+            if self._attempts.rows_planned:
+                self._count_commits_before(plan)
+                self._failed_inherited = max(0, self._before - self._attempts.rows_failed_before)
+                self._before -= self._failed_inherited
+
+    def _count_commits_before(self, plan: Plan) -> None:
+        """Count what earlier executors committed and nobody wrote down: what they planned and is planned no more.
+
+        With a filter it is not known which rows of the fragments that are left were asked for: then it is left out.
+        """
+        waiting = sum(task.physical_rows - task.deleted_rows for task in plan.tasks) - plan.header.rows_to_compute
+        rows = 0 if self._filtered else self._safe_before - waiting
+        before, left = self._attempts, len(plan.tasks)
+        self._attempts = replace(
+            before,
+            rows_committed=max(before.rows_committed, rows),
+            fragments_committed=max(before.fragments_committed, before.fragments_planned - left if rows > 0 else 0),
+        )
+
+    def show(self, plan: Plan, rows: int) -> int:
+        """Take in of which fragments rows are shown that are still to be computed: others may have compacted them.
+
+        Args:
+            plan: It has these fragments.
+            rows: Rows that earlier executors had committed of such fragments.
+
+        Returns:
+            How many of the rows shown are in none of them: somebody has finished their fragments.
+        """
+        left = rows + sum(self._shown.values())
+        if not left:
+            return 0
+        live = {t.fragment_id: t.physical_rows - t.deleted_rows for t in plan.tasks if t.extend_current}
+        shown = {i: min(live[i], n) for i, n in self._shown.items() if i in live}
+        known = sum(t.physical_rows - t.deleted_rows for t in plan.tasks) - plan.header.rows_to_compute
+        unplaced = max(0, min(left, known) - sum(shown.values()))
+        for fragment_id, most in live.items():
+            more = min(unplaced, most - shown.get(fragment_id, 0))
+            shown[fragment_id] = shown.get(fragment_id, 0) + more
+            unplaced -= more
+        left -= sum(shown.values())
+        self._shown = shown
+        return left
+
+    def _take_rows(self, header: PlanHeader) -> None:
+        """Take in how many rows need nothing and how many are left, beside those that earlier executors made safe.
+
+        With a filter it is not known how many rows there were to compute: then those count that they said were safe.
+        """
+        done = max(0, self._attempts.rows_planned - header.rows_to_compute)
+        self._safe_before = min(done, self._attempts.rows_checkpointed) if self._filtered else done
+        self.rows_planned = header.rows_to_compute + self._safe_before
+        self.rows_reused = max(0, header.rows_reused - self._safe_before)
+
+    def go_on(self, before: Progress) -> None:
+        """Go on with a job that other executors had before: what they did for it counts on.
+
+        Args:
+            before: The job's progress as the last of them wrote it down: with its first plan, or as the job was paused.
+        """
+        self._shown_before = before.rows_partly_committed
+        self._attempts = replace(
+            before, rows_committed=before.rows_committed - self._shown_before, rows_partly_committed=0
+        )
+
+    def own_failures(self, found: int) -> None:
+        """Count all failed rows of the table, as the table is the job's own.
+
+        For the error policy all count but `found`, which had failed before the job.
+        """
+        self._failed_inherited += self._before
+        self._failed_found = min(found, self._before)
+        self._before = 0
+        self.budget_rows = self.rows_total
+
+    def migrated(self, plan: Plan) -> None:
+        """Take in a plan after a migration, before anything was computed: it found stored work, and less is left."""
+        if not self.rows_evaluated:
+            self._take_rows(plan.header)
+            self.budget_rows = max(plan.header.rows_to_compute, self._attempts.rows_planned)
+
+    def inputs_computed(self, plan: Plan) -> None:
+        """Take in a plan that was made after inputs were computed, before anything else was: more may be left."""
+        if not self.rows_evaluated:
+            self.fragments_planned = len(plan.tasks)
+        self.migrated(plan)
+
+    def known(self, rows: int) -> None:
+        """Take off rows to be computed that have stored values, which a plan cannot know."""
+        self.rows_planned -= rows
+
+    def report(self, report: ProgressReport) -> None:
+        """Take in a running unit's sums; late ones, of units that are done, are ignored."""
+        if report.unit_id in self._done:
+            return
+        self._running[report.unit_id] = report
+        self._failed.report(report)
+
+    def outcome(self, outcome: UnitOutcome) -> None:
+        """Take in a unit's end: its results replace its reports.
+
+        Where the unit was `lost` before, another unit does the work, and its failed rows count as that one's.
+        """
+        if outcome.unit_id not in self._done:
+            self._failed.ended(outcome.unit_id, outcome.results)
+        said = self._running.pop(outcome.unit_id, None)
+        if said is not None and outcome.failure is not None:  # a part of what it stored is in no result
+            unsaid = max(0, said.rows_safe - sum(result.rows_evaluated for result in outcome.results))
+            self._evaluated += unsaid
+            self._safe += unsaid
+            self._computed += max(0, unsaid - said.rows_failed)
+        self._done.add(outcome.unit_id)
+        for result in outcome.results:
+            self._evaluated += result.rows_evaluated
+            self._computed += result.rows_computed
+            self._safe += result.rows_evaluated
+        self._times += outcome.timings
+
+    def lost(self, unit_id: str, stored: int | None = 0) -> None:
+        """Take in a unit's death: rows that it had stored stay, the rest is computed again.
+
+        Args:
+            stored: How many rows those are; None: as many as it said last.
+        """
+        said = self._running.pop(unit_id, None)
+        safe = stored if stored is not None else said.rows_safe if said is not None else 0
+        self._evaluated += safe
+        self._safe += safe
+        self._computed += max(0, safe - (said.rows_failed if said is not None else 0))
+        self._failed.ended(unit_id, ())
+        self._done.add(unit_id)
+
+    def staged(
+        self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0, rows_skipped: int = 0
+    ) -> None:
+        """Take in a fragment's file that waits for its commit.
+
+        The file knows all failed rows, those of earlier attempts too; `failed_before` of them had failed before the
+        job. `rows_skipped` more were left out by the filter.
+        """
+        self._rows_ready += rows - self._ready.get(fragment_id, (0, 0))[0]
+        self._ready[fragment_id] = rows, rows_skipped
+        self._failed.staged(fragment_id, max(0, rows_failed - failed_before), failed_before)
+
+    def committed(self, fragment_id: int) -> None:
+        """Take in that a fragment's file is committed: queries see its rows."""
+        rows, skipped = self._ready.pop(fragment_id, (0, 0))
+        self._shown.pop(fragment_id, None)
+        self._rows_ready -= rows
+        self._rows_skipped += skipped
+        self.rows_committed += rows
+        self.fragments_committed += 1
+
+    def partly_committed(self, task: FragmentTask, staged: StagedFile) -> int:
+        """Take in that a partial file is committed of a fragment that is still being computed; return its live rows."""
+        rows = max(0, task.physical_rows - task.deleted_rows - staged.rows_skipped)
+        self._shown[task.fragment_id] = max(rows, self._shown.get(task.fragment_id, 0))
+        before = self._failed_in_partial.get(task.current_file, 0)
+        self._failed_in_partial[staged.file] = max(0, staged.rows_failed - task.rows_failed_before) + before
+        return rows
+
+    def failed_in_partial(self, file: str) -> int:
+        """Return how many rows of a partial file failed for this job; 0 for any other file."""
+        return self._failed_in_partial.get(file, 0)
+
+    def rejected(self, fragment_id: int) -> None:
+        """Take in that a fragment's file was refused."""
+        self._rows_ready -= self._ready.pop(fragment_id, (0, 0))[0]
+
+    @property
+    def rows_evaluated(self) -> int:
+        return self._evaluated + sum(h.rows_evaluated for h in self._running.values())
+
+    @property
+    def rows_computed(self) -> int:
+        """The evaluated rows that got a value; of units that still run, as far as the values are stored."""
+        return self._computed + sum(max(0, h.rows_safe - h.rows_failed) for h in self._running.values())
+
+    @property
+    def rows_failed(self) -> int:
+        """The rows that the job leaves without a value, as the function failed for them."""
+        return self._failed.total + self._failed_inherited
+
+    @property
+    def budget_failed(self) -> int:
+        """The failed rows that count for the error policy, each once however many executors worked on the job."""
+        return self.rows_failed - self._failed_found
+
+    @property
+    def budget_used(self) -> float:
+        """The share of the failed rows that the error policy allows which there are; 0 where it allows any number."""
+        allowed = self._policy.errors_allowed(self.budget_rows)
+        return 0.0 if allowed is None else self.budget_failed / max(1, allowed)
+
+    @property
+    def failed_elsewhere(self) -> bool:
+        """Tell whether other jobs recorded some of the failures, of rows that failed before or were found stored."""
+        return bool(self.rows_failed_before) or self._failed.inherited
+
+    @property
+    def rows_failed_before(self) -> int:
+        """The requested rows that had failed before the job and are left so."""
+        # files tell of rows beside the filter too
+        return self._before if self._filtered else max(self._before, self._failed.left)
+
+    @property
+    def seconds_per_row(self) -> float | None:
+        """The seconds that a row costs a worker; None where nothing was evaluated."""
+        return self._times.by_rows / self._evaluated if self._evaluated else None
+
+    def progress(self) -> Progress:
+        """Return how far the job is now."""
+        times = self._times
+        for report in self._running.values():
+            times += report.timings
+        evaluated = self.rows_evaluated
+        elapsed = self._clock() - self._begin
+        rate = self._rate(evaluated, elapsed)
+        left = max(0, self.rows_planned - self._safe_before - evaluated)
+        shown = sum(self._shown.values()) + self._shown_before
+        now = Progress(
+            rows_total=self.rows_total,
+            rows_reused=self.rows_reused,
+            rows_planned=self.rows_planned,
+            rows_checkpointed=self._safe_before + self._safe + sum(h.rows_safe for h in self._running.values()),
+            rows_ready_to_commit=self._rows_ready,
+            rows_committed=self.rows_committed + shown,
+            rows_partly_committed=shown,
+            rows_skipped=self._rows_skipped,
+            rows_failed=self.rows_failed,
+            rows_evaluated=evaluated,
+            rows_computed=self.rows_computed,
+            rows_failed_before=self.rows_failed_before,
+            fragments_planned=self._attempts.fragments_committed + self.fragments_planned,
+            fragments_committed=self.fragments_committed,
+            udf_seconds=times.udf,
+            read_seconds=times.read,
+            checkpoint_seconds=times.checkpoint,
+            write_seconds=times.write,
+            load_seconds=times.load,
+            commit_seconds=self.commit_seconds,
+            bottleneck=self._bottleneck(times, elapsed),
+            elapsed_seconds=elapsed,
+            spark_jobs=self.spark_jobs,
+            rows_per_second=rate,
+            eta_seconds=left / rate if rate and self._settled_rate(evaluated, elapsed) else 0.0,
+            commits=self.commits,
+        )
+        return replace(now, **{name: getattr(self._attempts, name) + getattr(now, name) for name in _SUMS})
+
+    def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
+        """Tell whether the rate says something about the rest."""
+        return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
+
+    def _rate(self, evaluated: int, elapsed: float) -> float:
+        """Return the rows a second over the last seconds, or over all while those are few."""
+        now = self._clock()
+        self._recent.append((now, evaluated))
+        while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:
+            self._recent.popleft()
+        then, rows = self._recent[0]
+        if now - then >= 1.0 and evaluated > rows:
+            return (evaluated - rows) / (now - then)
+        return evaluated / elapsed if elapsed > 0 else 0.0
+
+    def _bottleneck(self, times: Timings, elapsed: float) -> str:
+        spent = {
+            "udf": times.udf,
+            "read": times.read,
+            "checkpoint": times.checkpoint,
+            "write": times.write,
+            "load": times.load,
+            "commit": self.commit_seconds,
+            "planning": self.planning_seconds,
+        }
+        busy = sum(spent.values())
+        if busy < elapsed / 2:
+            return "scheduling"
+        return max(spent, key=lambda name: spent[name])

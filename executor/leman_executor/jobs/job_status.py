@@ -1,0 +1,255 @@
+"""The status of a running job as watchers see it: its record, its counts, its events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import textwrap
+import time
+from collections.abc import AsyncGenerator, Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from leman_core.model.errors import LemanError
+from leman_core.model.job import Job, JobError, JobEvent, JobState, Progress
+from leman_core.model.work import RowFailure
+from leman_core.telemetry import measures
+from leman_core.telemetry.tracing import Span
+from leman_executor.jobs import job_news
+from leman_executor.jobs.function_env import NO_ENV
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.jobs.job_news import JobNews
+from leman_executor.jobs.ports import JobStore
+from leman_executor.jobs.watcher_pace import WatcherPace
+from leman_executor.lineage.events import Lineage
+
+_log = structlog.get_logger(__name__)
+
+_TICK_SECONDS = 0.25
+_EVENTS_KEPT = 1000
+#: Letters of why a job plans again: an error of storage may name path after path, more than once.
+_LONGEST_WHY = 300
+_VIEWED_SECONDS = 1.0
+
+
+def _nothing_expected(_job_id: str) -> tuple[int, float]:
+    """Return what is said of a job that does not wait."""
+    return 0, 0.0
+
+
+class JobStatus:
+    """The status of one job that runs here."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.metrics = JobMetrics()
+        #: None: it is not traced.
+        self.span: Span | None = None
+        #: None: there is no plan yet.
+        self.lineage: Lineage | None = None
+        #: Whether it is known that the table had no index when the job committed last.
+        self.without_indexes = False
+        #: The row on which the job failed.
+        self.blamed: RowFailure | None = None
+        #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.
+        self.expected: Callable[[str], tuple[int, float]] = _nothing_expected
+        #: Shared by all jobs of the executor.
+        self.pace = WatcherPace()
+        self._lost = False
+        self._env: Mapping[str, str] = NO_ENV
+        self.sequence = job_news.first_sequence(job.attempt)
+        self._events: list[JobEvent] = []
+        #: All events after this sequence are kept.
+        self._kept_after = job_news.events_known_after(job.attempt)
+        #: Notified when anything changed, and when something happened that is told at once.
+        self._changed = asyncio.Condition()
+        self._happened = asyncio.Condition()
+        self._viewed: tuple[tuple[int, int, float], float, Job] | None = None
+
+    @property
+    def lost(self) -> bool:
+        """Whether another executor has the job now, so that nothing here counts."""
+        return self._lost
+
+    def lose(self) -> None:
+        """Note that another executor has the job: from now on nothing here is its state."""
+        self._lost = True
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Environment variables of the job's functions, whose values nobody is told; none once it has ended here."""
+        return self._env
+
+    def take_env(self, env: Mapping[str, str]) -> None:
+        """Keep the values of the job's environment variables until it ends."""
+        self._env = env
+
+    def snapshot(self) -> Job:
+        """Return the job as it stands."""
+        if self.job.state.terminal:
+            return self.job
+        place, start_at = self.expected(self.job.job_id)
+        return replace(self.job, progress=self.progress, queue_position=place, expected_start_at=start_at)
+
+    def update(self, **changes: Any) -> None:
+        """Change fields of the job; watchers see it with the next tick."""
+        self.job = replace(self.job, **changes)
+
+    def replans(self, why: str) -> None:
+        """Record that the job plans again, and why, shortened."""
+        self.note("replan", f"planning again: {textwrap.shorten(why, _LONGEST_WHY, placeholder=' …')}")
+
+    def note(self, kind: str, message: str) -> None:
+        """Record an event; watchers see it with the next tick."""
+        self.sequence += 1
+        self._keep(JobEvent(self.sequence, time.time(), kind, message))
+        measures.JOB_EVENTS.add(1, {measures.EVENT: kind})
+        say = _log.warning if kind == "stall" else _log.info
+        say(message, job_id=self.job.job_id, database=self.job.request.database, event_kind=kind)
+
+    def _keep(self, event: JobEvent) -> None:
+        self._events.append(event)
+        if len(self._events) > _EVENTS_KEPT:
+            self._kept_after = self._events.pop(0).sequence
+
+    async def move(self, state: JobState, **changes: Any) -> None:
+        """Change the state, and tell the watchers."""
+        await self._enter(self._in(state, **changes))
+
+    async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
+        """End the job, first in history, then for the watchers.
+
+        An end that history has already stays, and a job that another executor has is left to it.
+        """
+        if not self.lost:
+            kept = await jobs.save(self._in(state, error=error))
+            if kept.state.terminal:
+                await self._enter(kept)
+                return
+        await self.leave()
+
+    async def publish(self) -> None:
+        """Tell the watchers."""
+        if not self.job.state.terminal:  # nothing comes after the end
+            self.sequence += 1
+        for condition in (self._happened, self._changed):
+            async with condition:
+                condition.notify_all()
+
+    async def leave(self) -> None:
+        """Leave the job to the executor that has it, and tell the watchers to look there."""
+        self.lose()
+        self.note("state", "left to the executor that has taken the job over")
+        await self.publish()
+
+    async def rest(self, jobs: JobStore) -> None:
+        """Say that the job has stopped as it was asked to, first in history, then to the watchers.
+
+        Nothing is said of a job that was resumed or cancelled before it had stopped. Where history cannot be written,
+        it says that the job was asked to stop, which whoever takes it over reads as the same.
+        """
+        if self.lost:
+            await self.leave()
+        elif self.job.state is JobState.PAUSING:
+            job = self._in(JobState.PAUSED)
+            try:
+                await jobs.save(job)
+            except LemanError as error:
+                _log.warning("a pause is not in history yet", job_id=job.job_id, error=str(error))
+            now = self.job
+            if now.state is JobState.PAUSING and not self.lost:
+                await self._enter(replace(now, state=job.state, updated_at=job.updated_at, progress=job.progress))
+
+    async def until_resumed(self) -> None:
+        """Wait until a paused job is resumed, cancelled or lost."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.lost or self.job.state is not JobState.PAUSED)
+
+    @property
+    def progress(self) -> Progress:
+        """Return how far the job is; before an executor that took it over has planned it, what the one before said."""
+        taken_over = self.job.attempt > 1 and not self.metrics.rows_total
+        progress = self.job.progress if taken_over else self.metrics.progress()
+        return replace(progress, elapsed_seconds=max(0.0, time.time() - self.job.created_at))
+
+    def _in(self, state: JobState, **changes: Any) -> Job:
+        now = time.time()
+        if state.terminal:
+            changes["ended_at"] = now
+        return replace(self.job, state=state, updated_at=now, progress=self.progress, **changes)
+
+    def has_its_turn(self) -> None:
+        """Note when the job first had its turn."""
+        if not self.job.started_at:
+            self.update(started_at=time.time())
+
+    async def _enter(self, job: Job) -> None:
+        self.job = job
+        if job.state.terminal:
+            self._env = NO_ENV
+            end = job_news.end_of(job)
+            self.sequence = end.sequence
+            self._keep(end)
+            _log.info(end.message, job_id=job.job_id, database=job.request.database, event_kind=end.kind)
+        else:
+            self.note("state", job.state.value)
+        await self.publish()
+
+    async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobNews]:
+        """Yield a watcher's view: the state now, then every change, the last one terminal unless the job is lost.
+
+        Where nothing but counts has changed, the next message comes when the pace allows it.
+
+        Args:
+            after: Events with a sequence up to this one are left out; at most the last thousand events are kept.
+            heartbeat_seconds: So long after a message the next one comes, also where nothing changed.
+        """
+        seen = after
+        with self.pace.watching():
+            while not self.lost:
+                news = self._news_since(seen)
+                yield news
+                if news.job.state.terminal:
+                    return
+                seen = news.sequence
+                await self._until_news(seen, heartbeat_seconds)
+
+    async def _until_news(self, seen: int, heartbeat_seconds: float) -> None:
+        """Wait for an event, for other news once the pace allows it, or for the heartbeat."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(heartbeat_seconds):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(self.pace.seconds), self._happened:
+                        await self._happened.wait_for(lambda: self._last_event > seen)
+                async with self._changed:
+                    await self._changed.wait_for(lambda: self.sequence > seen)
+
+    @property
+    def _last_event(self) -> int:
+        return self._events[-1].sequence if self._events else 0
+
+    def _news_since(self, seen: int) -> JobNews:
+        events = [event for event in self._events if event.sequence > seen]
+        return JobNews(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
+
+    def _view(self) -> Job:
+        """Return the job as it stands: one object for all watchers until there is news, or for a second."""
+        now, key = time.monotonic(), (self.sequence, *self.expected(self.job.job_id))
+        if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
+            self._viewed = key, now, self.snapshot()
+        return self._viewed[2]
+
+    async def tick(self) -> None:
+        """Tell the watchers what changed, a few times a second, until cancelled."""
+        last: Progress | None = None
+        seen = self.sequence
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            progress = self.metrics.progress()
+            now = replace(progress, elapsed_seconds=0.0, rows_per_second=0.0, eta_seconds=0.0)
+            if now != last or self.sequence != seen:
+                last = now
+                await self.publish()
+                seen = self.sequence

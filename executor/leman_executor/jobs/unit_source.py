@@ -1,0 +1,349 @@
+"""The units of one plan: workers are given units as they ask, and units come back as workers report, fail or die."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from leman_core.model.errors import LemanError
+from leman_core.model.plan import CheckpointRef, FragmentTask, Plan
+from leman_core.model.ranges import subtract, total
+from leman_core.model.store import StoreOptions
+from leman_core.model.task_columns import PlannedTasks
+from leman_core.model.work import (
+    FragmentResult,
+    InFlightRows,
+    ProgressReport,
+    RowFailure,
+    UnitOutcome,
+    WorkUnit,
+)
+from leman_core.storage.storage_errors import DENIED, STORE_UNAVAILABLE
+from leman_core.telemetry import measures
+from leman_executor.jobs import job_errors
+from leman_executor.jobs.async_helpers import may_be_unheard
+from leman_executor.jobs.committer import Committer
+from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.left_reservations import LeftReservations
+from leman_executor.jobs.unit_spans import UnitSpans
+from leman_executor.jobs.work_context import RenewedStores
+from leman_executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
+from leman_executor.scheduling.poison_rows import decide, describe
+from leman_executor.scheduling.reassigned import ReassignedUnits, given_back
+from leman_executor.scheduling.reservation_waits import ReservationWaits
+from leman_executor.scheduling.server_breaks import ServerBreaks
+from leman_executor.scheduling.stalls import WorkerWatch
+from leman_executor.scheduling.work_queue import WorkQueue
+
+#: Reason of a unit's failure where others committed a version and cleaned up the one that was planned.
+_CLEANED_UP = "VERSION_NOT_FOUND"
+#: Reasons of a unit's failure after which a new plan may help.
+_REPLANNED = frozenset(
+    {STORE_UNAVAILABLE, "FILE_MISSING", "FILE_DAMAGED", "FRAGMENT_GONE", "TABLE_NOT_FOUND", _CLEANED_UP}
+)
+
+
+class PlanUnits:
+    """The `UnitSource` (see `leman_executor.scheduling.dispatcher`) of one plan.
+
+    The runner of the workers waits for `changed` and `failure`.
+    """
+
+    def __init__(
+        self,
+        status: JobStatus,
+        plan: Plan,
+        *,
+        work_queue: WorkQueue,
+        committer: Committer,
+        left: LeftReservations,
+        waits: ReservationWaits,
+        watch: WorkerWatch,
+        crashes: CrashTracker,
+    ) -> None:
+        self._status = status
+        self._udf = plan.header.udf
+        #: Ranges have rows beside those that are computed.
+        self._some_rows = bool(plan.header.where) or plan.header.failed_only
+        #: What servers of a remote function do to the connections of its workers.
+        self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
+        self._servers_left_out: set[str] = set()
+        self._told_of_split = False
+        self._tasks = PlannedTasks.of(plan.tasks)
+        self._work_queue = work_queue
+        self._committer = committer
+        self._left = left
+        self._waits = waits
+        self._watch = watch
+        self._crashes = crashes
+        #: What holds in place of the work context's `stores` by now.
+        self.stores = RenewedStores((), ())
+        self._first: list[WorkUnit] = work_queue.first_units()
+        self._spans = UnitSpans(status.span)
+        self._reassigned = ReassignedUnits()
+        self._freed = asyncio.Event()
+        #: Not set: workers that come wait.
+        self._open = asyncio.Event()
+        self._open.set()
+        self._pause = 0.0
+        self._over = False
+        #: Whether the job was asked to stop: no more units are given out.
+        self.stopping = False
+        #: Why files could not be used: a new plan may help.
+        self.trouble: list[str] = []
+        #: Whether all trouble is that others cleaned up the planned version.
+        self.cleaned_up = True
+        #: Bytes of values in checkpoints of this plan's units.
+        self.stored_bytes = 0
+        #: How many units have been given to workers.
+        self.handed_out = 0
+        #: Workers that went silent: each is to be replaced.
+        self.silent_workers = 0
+        #: There may be no more work at all, or a worker is to be started.
+        self.changed = asyncio.Event()
+        #: The failure of a unit that ends the job.
+        self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.failure.add_done_callback(may_be_unheard)
+
+    @property
+    def with_workers(self) -> int:
+        """The number of units that workers have now."""
+        return self._work_queue.outstanding - len(self._first)
+
+    @property
+    def worked_off(self) -> bool:
+        """Tell whether no worker has a unit, and there is none to give out."""
+        return not self.with_workers and self.ended
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether nothing more is to be computed for this plan."""
+        return self.stopping or self._work_queue.empty or bool(self.trouble)
+
+    def hold(self) -> None:
+        """Let workers that come wait, until `begin`."""
+        self._open.clear()
+
+    def begin(self) -> None:
+        """Give units out."""
+        self._open.set()
+
+    def stop(self) -> None:
+        """Give no more units out; those that workers have come back as far as they are done."""
+        self.stopping = True
+        self._freed.set()
+        self.changed.set()
+
+    def close(self) -> None:
+        """Give no more units out; workers that wait for one end."""
+        self._over = True
+        self._freed.set()
+        self._open.set()
+
+    def fail(self, error: LemanError) -> None:
+        """End the job; the first error is the one that counts."""
+        if not self.failure.done():
+            self.failure.set_exception(error)
+
+    def reassign_silent(self) -> None:
+        """Give the units of silent workers out again; a unit of which some rows were reassigned before is left."""
+        for unit in self._watch.silent:
+            if not self._reassigned.had_rows_of(unit):
+                self.reassign(unit)
+
+    def reassign(self, unit: WorkUnit) -> None:
+        """Give a silent worker's unit out again, to another worker that replaces it.
+
+        Nobody is blamed. If the silent one comes back after all, whichever file is complete first counts.
+        """
+        self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
+        self._status.note("stall", f"handed out again, as the worker is silent: {describe(rows_in_flight(unit))}")
+        self._status.metrics.lost(unit.unit_id)
+        self._spans.lost(unit.unit_id)
+        self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
+        self.silent_workers += 1
+        self.changed.set()
+        self._wake()
+
+    @property
+    def _no_more(self) -> bool:
+        return self._over or self.stopping or bool(self.trouble)
+
+    async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
+        """Return the next unit; None where none is left and none can come back, or the worker was replaced."""
+        await self._open.wait()
+        while not (self._no_more or self.failure.done() or self._reassigned.has_worker(worker)):
+            unit = self._first.pop() if self._first else self._work_queue.take()
+            if unit is not None:
+                self.handed_out += 1
+                if unit.slice_rows:
+                    await self._rest()
+                self._watch.took(worker, unit, heartbeats=heartbeats)
+                stores = self.renewed_stores()
+                return self._spans.begin(replace(unit, stores=stores) if stores else unit, worker)
+            if not self._work_queue.outstanding:
+                break
+            self._freed.clear()
+            await self._freed.wait()
+        self._freed.set()
+        return None
+
+    def renewed_stores(self) -> tuple[StoreOptions, ...]:
+        """Return how workers reach object stores by now; empty: as they were told in the beginning."""
+        return self.stores.now()
+
+    async def _rest(self) -> None:
+        """Pause as the error policy asks before a suspect row is tried again."""
+        pause, self._pause = self._pause, 0.0
+        if pause:
+            await asyncio.wait((self.failure,), timeout=pause)
+
+    def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
+        """Remember which rows a worker computes, for the case that it dies."""
+        self._watch.moved(unit.unit_id)
+        self.stored_bytes += in_flight.stored_bytes
+        measures.STORED.add(in_flight.stored_bytes, {measures.FILE_KIND: "checkpoint"})
+        self._crashes.heard(unit.unit_id, in_flight)
+
+    def stored(self) -> dict[int, tuple[FragmentTask, list[CheckpointRef]]]:
+        """Return the fragments that are being computed, and what is stored of each by now."""
+        found = {f.fragment_id: (f.task, list(f.checkpoints)) for f in self._work_queue.begun}
+        for fragment_id, refs in self._crashes.stored_now:
+            if fragment_id in found:
+                found[fragment_id][1].extend(refs)
+        return found
+
+    def on_alive(self, unit: WorkUnit) -> None:
+        """Note that a worker lives, although it has nothing to report."""
+        self._watch.lives(unit.unit_id)
+
+    def on_report(self, report: ProgressReport) -> None:
+        """Count progress. A fragment that is staged is committed before its unit ends."""
+        self._watch.moved(report.unit_id)
+        no_server = self.server_breaks.heard(report)
+        if no_server is not None:
+            self.fail(no_server)
+        for refusal in report.servers.refusals:
+            if refusal not in self._servers_left_out:
+                self._servers_left_out.add(refusal)
+                self._status.note("error", f"a server of the function is left out: {refusal}")
+        if report.split and not self._told_of_split:
+            self._told_of_split = True
+            self._status.note(
+                "error",
+                "a batch failed and is given to the function again in parts, until its failing rows stand alone: "
+                f"{report.split}",
+            )
+        if report.unit_id not in self._reassigned:
+            self._status.metrics.report(report)
+        if report.result is not None:
+            self._crashes.passed(report.unit_id, report.result)
+            self._note_staged(report.result)
+
+    def _note_staged(self, result: FragmentResult) -> None:
+        if result.staged is None:
+            return
+        task = self._tasks.of_fragment(result.fragment_id)
+        self._crashes.settled(result.fragment_id)
+        self._left.note_staged(task)
+        if result.fragment_id not in self._committer.files:
+            measures.STORED.add(result.staged.size_bytes, {measures.FILE_KIND: "column"})
+        self._committer.add(task, result.staged, result.failed_before)
+
+    def on_lost(self, unit: WorkUnit) -> None:
+        """Give a dead worker's unit out again, until it is clear which row is to blame (see `decide`)."""
+        self._spans.lost(unit.unit_id)
+        self._watch.ended(unit.unit_id)
+        self.server_breaks.ended(unit.unit_id)
+        if self._over or unit.unit_id in self._reassigned:
+            return
+        crash = self._crashes.lost(unit)
+        self._status.metrics.lost(unit.unit_id, self._rows_stored(unit, crash))
+        self._work_queue.give_back(unit, crash.held, crash.stored)
+        decision = decide(crash, self._crashes, self._udf)
+        what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
+        if decision.quarantined is not None:
+            self._work_queue.quarantine(decision.quarantined)
+            self._status.note("error", f"{what}; recorded as failed: {describe(crash.held)}")
+        else:
+            self._status.note("error", f"{what}; handed out again: {describe(crash.held or rows_in_flight(unit))}")
+        self._pause = decision.pause
+        if decision.error is not None:
+            self._blame(decision.error, decision.row)
+            self.fail(decision.error)
+        self._wake()
+
+    def _rows_stored(self, unit: WorkUnit, crash: Crash) -> int | None:
+        """Return how many rows a dead worker had stored; None where checkpoints cover others, too."""
+        if self._some_rows or any(work.task.deleted_rows for work in unit.works):
+            return None
+        stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)
+        return sum(total(work.ranges) - total(subtract(work.ranges, ranges)) for work, ranges in stored)
+
+    def _blame(self, error: LemanError, row: RowFailure | None) -> None:
+        if row is not None and self._status.blamed is None:
+            self._status.blamed = row
+            error.facts.update(job_errors.facts_of(row))
+
+    def _wake(self) -> None:
+        """Wake those that wait, as something came back from a worker: there may be new work, or no more at all."""
+        self._freed.set()
+        if self.worked_off:
+            self.changed.set()
+
+    def on_outcome(self, outcome: UnitOutcome) -> None:
+        """Take in the outcome of a unit that is done, in whole or in part."""
+        self._spans.end(outcome)
+        outcome = self._without_server(outcome)
+        unit = self._watch.unit_of(outcome.unit_id)
+        self._crashes.ended(outcome.unit_id)
+        self.server_breaks.ended(outcome.unit_id)
+        self._watch.ended(outcome.unit_id)
+        if outcome.unit_id in self._reassigned:
+            self._heard_again(outcome)
+            return
+        self._work_queue.note(outcome)
+        for result in outcome.results:
+            self._waits.seen(result)
+        self._status.metrics.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
+        error = self._too_many_errors() or self._failed(outcome, unit)
+        self._wake()
+        if error is not None:
+            self.fail(error)
+
+    def _without_server(self, outcome: UnitOutcome) -> UnitOutcome:
+        """Return an outcome that gives the rows back, where a unit got no server and others are answered by them."""
+        unit, failure = self._watch.unit_of(outcome.unit_id), outcome.failure
+        if unit is None or failure is None or not failure.elsewhere:
+            return outcome
+        if not self.server_breaks.answer_others(outcome.unit_id):
+            return outcome
+        worker = self._watch.worker_of(outcome.unit_id)
+        self._status.note("error", f"{worker} gives its rows back, as servers answer others: {failure.message}")
+        return given_back(outcome, unit, self._crashes.stored_by(unit))
+
+    def _heard_again(self, outcome: UnitOutcome) -> None:
+        """Take in what a silent worker did that came back; it counts where no other worker was faster."""
+        self._status.note("stall", f"a silent worker came back with unit {outcome.unit_id}, which another one has now")
+        self._status.metrics.outcome(outcome)
+        for result in outcome.results:
+            self._note_staged(result)
+
+    def _failed(self, outcome: UnitOutcome, unit: WorkUnit | None) -> LemanError | None:
+        failure = outcome.failure
+        if failure is None:
+            return None
+        outdated = failure.reason == DENIED and unit is not None and self.stores.since(unit)
+        if failure.reason in _REPLANNED or outdated:
+            self.trouble.append(failure.message)
+            self.cleaned_up = self.cleaned_up and failure.reason == _CLEANED_UP
+            return None
+        if failure.row is not None:
+            self._status.blamed = failure.row
+        return job_errors.of_unit(failure)
+
+    def _too_many_errors(self) -> LemanError | None:
+        metrics = self._status.metrics
+        return job_errors.too_many(self._udf, metrics.budget_rows, metrics.budget_failed)

@@ -1,0 +1,263 @@
+"""The dispatcher: it hands units to the workers of running jobs, and takes in what they report.
+
+A worker is one Spark task that lives as long as its job: it connects back to the executor, asks for a unit, runs it,
+says what became of it, and asks again. So a function's state (a loaded model) is built once in a worker, a unit costs a
+millisecond to hand out, results and progress arrive at once and in order, and a dead worker shows as a closed
+connection (decision 4).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hmac
+import itertools
+import secrets
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import msgspec
+import structlog
+
+from leman_core.model.store import StoreOptions
+from leman_core.model.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
+from leman_core.server.bind_failures import LISTEN_ERRORS, bind_failure
+from leman_core.telemetry import measures
+from leman_executor.worker.links import executor_tls
+from leman_executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, InFlight, Running, WorkerMessage, framed
+
+_log = structlog.get_logger(__name__)
+
+_LARGEST = 256 << 20
+_HELLO_SECONDS = 10.0
+_END_SECONDS = 5.0
+_decoder = msgspec.json.Decoder(WorkerMessage)
+
+
+class UnitSource(Protocol):
+    """A job, as its workers see it."""
+
+    async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
+        """Wait for a unit and return it; None: there is nothing more to do for this worker.
+
+        Args:
+            worker: The worker's name.
+            heartbeats: The worker says now and then that it lives.
+        """
+        ...
+
+    def on_alive(self, unit: WorkUnit) -> None: ...
+
+    def renewed_stores(self) -> tuple[StoreOptions, ...]:
+        """Return how workers reach object stores by now; empty: as they were told in the beginning."""
+        ...
+
+    def on_report(self, report: ProgressReport) -> None: ...
+
+    def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None: ...
+
+    def on_outcome(self, outcome: UnitOutcome) -> None: ...
+
+    def on_lost(self, unit: WorkUnit) -> None:
+        """Take in that the worker that had the unit is gone."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorEndpoint:
+    """What a worker needs to reach its job."""
+
+    host: str
+    port: int
+    job_id: str
+    secret: str
+    #: The only certificate that the dispatcher shows, in PEM; empty: the link is in the clear.
+    certificate: str = ""
+
+
+@dataclass(frozen=True)
+class _OpenJob:
+    """A job that workers may connect for."""
+
+    secret: str
+    unit_source: UnitSource
+    context: WorkContext
+
+    @functools.cached_property
+    def framed_context(self) -> bytes:
+        return framed(self.context)
+
+
+class _Link:
+    """The connection of one worker."""
+
+    def __init__(self, worker: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._worker = worker
+        self._reader = reader
+        self._writer = writer
+        self._at_work = False
+        self._told = False
+
+    def stop(self) -> None:
+        """Have the worker give back the unit that it has, and end."""
+        if self._at_work and not self._told:
+            self._told = True
+            self._writer.write(framed(None))
+
+    def _renew(self, told: tuple[StoreOptions, ...], now: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
+        """Tell a worker that is at work how stores are reached, where that has changed; return what it was told."""
+        if now and now != told:
+            self._writer.write(framed(WorkUnit("", (), stores=now)))
+        return now or told
+
+    async def drive(self, unit_source: UnitSource) -> None:
+        """Give the worker unit after unit."""
+        while not self._told:
+            unit = await unit_source.next_unit(self._worker, heartbeats=True)
+            outcome = None
+            stores = () if unit is None else unit.stores
+            self._at_work = unit is not None
+            try:
+                await _send(self._writer, unit)
+                while unit is not None and outcome is None:
+                    message = await _receive(self._reader)
+                    if isinstance(message, Running):
+                        unit_source.on_report(message.report)
+                    elif isinstance(message, InFlight):
+                        unit_source.on_in_flight(unit, message.in_flight)
+                    elif isinstance(message, Alive):
+                        unit_source.on_alive(unit)
+                        stores = self._renew(stores, unit_source.renewed_stores())
+                    elif isinstance(message, Done):
+                        outcome = message.outcome
+            finally:
+                self._at_work = False
+                if unit is not None and outcome is None:
+                    unit_source.on_lost(unit)
+            if outcome is None:
+                return
+            unit_source.on_outcome(outcome)
+
+
+class Dispatcher:
+    """The dispatcher of one executor.
+
+    Args:
+        host: An address that the Spark workers reach.
+        bind: The address of this machine on which it listens; empty: `host`.
+        port: The port on which it listens; 0: any.
+        encrypted: Workers connect over TLS, see `leman_executor.worker.links`.
+    """
+
+    def __init__(self, host: str, bind: str = "", port: int = 0, *, encrypted: bool = False) -> None:
+        self._encrypted, self._certificate = encrypted, ""
+        self._host, self._bind, self._port = host, bind or host, port
+        self._server: asyncio.Server | None = None
+        self._open_jobs: dict[str, _OpenJob] = {}
+        self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the secret that they know
+        self._links: dict[str, set[_Link]] = {}
+        self._numbers = itertools.count(1)
+        measures.WORKERS.show(lambda: [(float(sum(map(len, list(self._workers.values())))), {})])
+
+    async def start(self) -> None:
+        """Open the port.
+
+        Raises:
+            Unavailable: BIND_FAILED – the address or the port cannot be used.
+        """
+        security: dict[str, Any] = {}
+        if self._encrypted:
+            security["ssl"], self._certificate = await asyncio.to_thread(executor_tls)
+            security["ssl_handshake_timeout"] = _HELLO_SECONDS
+        try:
+            self._server = await asyncio.start_server(self._serve, self._bind, self._port, **security)
+        except LISTEN_ERRORS as error:
+            names = {"host_setting": "LEMAN_SPARK__DRIVER_HOST", "port_setting": "LEMAN_SPARK__CALLBACK_PORT"}
+            raise bind_failure("cannot listen for workers", self._bind, self._port, **names, error=error) from None
+
+    async def stop(self) -> None:
+        """Close the port; workers that are still connected end."""
+        if self._server is not None:
+            self._server.close()
+
+    def open(self, job_id: str, unit_source: UnitSource, context: WorkContext) -> ExecutorEndpoint:
+        """Let workers of a job connect, and return what they need for that; they are sent the context then."""
+        if self._server is None:
+            raise RuntimeError("the dispatcher is not started")
+        secret = secrets.token_hex(32)
+        self._open_jobs[job_id] = _OpenJob(secret, unit_source, context)
+        port = self._server.sockets[0].getsockname()[1]
+        return ExecutorEndpoint(self._host, port, job_id, secret, self._certificate)
+
+    def stop_units(self, job_id: str) -> None:
+        """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
+        for link in self._links.get(job_id, ()):
+            link.stop()
+
+    async def close(self, endpoint: ExecutorEndpoint) -> None:
+        """Let no more workers connect with what `open` returned, and wait until the last one of them has ended.
+
+        The connection of a worker that hangs is cut off. The job's workers of a later `open` are left alone.
+        """
+        opened = self._open_jobs.get(endpoint.job_id)
+        if opened is not None and opened.secret == endpoint.secret:
+            del self._open_jobs[endpoint.job_id]
+        workers = self._workers.pop(endpoint.secret, set())
+        if not workers:
+            return
+        _, hanging = await asyncio.wait(workers, timeout=_END_SECONDS)
+        for worker in hanging:
+            worker.cancel()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            hello = await asyncio.wait_for(_receive(reader), _HELLO_SECONDS)
+            opened = self._opened(hello)
+            if isinstance(hello, Hello) and opened is not None:
+                writer.write(opened.framed_context)
+                await self._worker(hello, opened.unit_source, reader, writer)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.DecodeError) as error:
+            _log.info("a worker's connection ended", error=str(error) or type(error).__name__)
+        except asyncio.CancelledError:
+            _log.warning("a worker was cut off")
+        finally:
+            writer.close()
+
+    async def _worker(
+        self, hello: Hello, unit_source: UnitSource, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        task = asyncio.current_task()
+        workers = self._workers.setdefault(hello.secret, set())
+        links = self._links.setdefault(hello.job_id, set())
+        if task is None:
+            return
+        link = _Link(f"worker {next(self._numbers)} ({hello.worker})", reader, writer)
+        workers.add(task)
+        links.add(link)
+        try:
+            await link.drive(unit_source)
+        finally:
+            workers.discard(task)
+            links.discard(link)
+            if not links and self._links.get(hello.job_id) is links:
+                del self._links[hello.job_id]
+
+    def _opened(self, hello: WorkerMessage) -> _OpenJob | None:
+        """Return the job of a worker that knows its secret."""
+        opened = self._open_jobs.get(hello.job_id) if isinstance(hello, Hello) else None
+        if opened is None or not isinstance(hello, Hello):
+            return None
+        return opened if hmac.compare_digest(opened.secret.encode(), hello.secret.encode()) else None
+
+
+async def _send(writer: asyncio.StreamWriter, unit: WorkUnit | None) -> None:
+    writer.write(framed(unit))
+    await writer.drain()
+
+
+async def _receive(reader: asyncio.StreamReader) -> WorkerMessage:
+    length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
+    if length > _LARGEST:
+        raise OSError(f"a worker sent a message of {length} bytes")
+    message: WorkerMessage = _decoder.decode(await reader.readexactly(length))
+    return message

@@ -1,0 +1,110 @@
+"""The runner of workers in threads of the executor: for work that has no user code, and so needs no Spark."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from leman_core.model.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
+from leman_core.server.blocking import in_job_thread
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import UnitSource
+from leman_executor.worker.worker_loop import WorkerState
+
+
+class LocalRunner:
+    """The twin of `SparkRunner`; call it on one event loop."""
+
+    def __init__(self) -> None:
+        self._cancelled: set[str] = set()
+        self._running: dict[str, tuple[threading.Event, asyncio.Event]] = {}
+
+    async def run_workers(self, unit_source: UnitSource, context: WorkContext, count: int) -> None:
+        """Run `count` threads, and return when there are no more units.
+
+        Raises:
+            Cancelled: The job was asked to stop.
+        """
+        job_id = context.job_id
+        if job_id in self._cancelled:
+            raise Cancelled(job_id)
+        stop, ended = threading.Event(), asyncio.Event()
+        self._running[job_id] = stop, ended
+        pool = ThreadPoolExecutor(count, thread_name_prefix=f"sql-{job_id}")
+        try:
+            workers = [
+                asyncio.ensure_future(_worker(f"thread {n}", unit_source, context, pool, stop)) for n in range(count)
+            ]
+            try:
+                await asyncio.gather(*workers)
+            finally:
+                stop.set()
+                await asyncio.gather(*workers, return_exceptions=True)
+        finally:
+            await in_job_thread(pool.shutdown)
+            self._running.pop(job_id, None)
+            ended.set()
+        if job_id in self._cancelled:
+            raise Cancelled(job_id)
+
+    async def stop_job(self, job_id: str) -> None:
+        """Stop what runs for the job, and wait until nothing does any more."""
+        running = self._running.get(job_id)
+        if running is not None:
+            running[0].set()
+            await running[1].wait()
+
+    def stop_units(self, job_id: str) -> None:
+        """Have the threads of a job give back what they have at hand, checkpointed as far as it is, and end."""
+        running = self._running.get(job_id)
+        if running is not None:
+            running[0].set()
+
+    def cancel(self, job_id: str) -> None:
+        """Stop the units of a job at the next safe point, and start no more; from any thread."""
+        self._cancelled.add(job_id)
+        running = self._running.get(job_id)
+        if running is not None:
+            running[0].set()
+
+    def forget(self, job_id: str) -> None:
+        """Forget that a job was cancelled, as it is over."""
+        self._cancelled.discard(job_id)
+
+
+async def _worker(
+    name: str, unit_source: UnitSource, context: WorkContext, pool: ThreadPoolExecutor, stop: threading.Event
+) -> None:
+    loop = asyncio.get_running_loop()
+    worker_state = WorkerState(context)
+    sink = LoopSink(unit_source.on_report, loop)
+
+    def run(unit: WorkUnit) -> UnitOutcome:
+        return worker_state.run(unit, sink, stopped=stop.is_set)
+
+    while not stop.is_set():
+        unit = await unit_source.next_unit(name, heartbeats=False)
+        if unit is None:
+            return
+        unit_source.on_outcome(await loop.run_in_executor(pool, run, unit))
+
+
+class LoopSink:
+    """The way of progress reports to the event loop, where they come before the outcome of their unit.
+
+    Args:
+        report: Takes them there.
+    """
+
+    def __init__(self, report: Callable[[ProgressReport], object], loop: asyncio.AbstractEventLoop) -> None:
+        self._report = report
+        self._loop = loop
+
+    def send(self, report: ProgressReport) -> None:
+        """Send a report, see `leman_core.model.ports.ProgressSink`."""
+        self._loop.call_soon_threadsafe(self._report, report)
+
+    def in_flight(self, in_flight: InFlightRows) -> None:
+        """Ignore rows in flight: a thread cannot die without the executor."""

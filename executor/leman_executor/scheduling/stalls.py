@@ -1,0 +1,163 @@
+"""Stalls: what a job waits for where nothing has moved for a while. Pure.
+
+Time is counted in checks, a few seconds apart, and by what was heard between them: an executor that was itself
+suspended does not take its own pause for that of its workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from leman_core.model.job import Stall
+from leman_core.model.ranges import RowRange
+from leman_core.model.work import WorkUnit
+from leman_executor.scheduling.crash_tracker import CrashTracker, rows_in_flight
+from leman_executor.scheduling.poison_rows import describe
+
+_NOWHERE = RowRange(0, 0)
+
+
+class Idleness:
+    """The count of checks for which things have not moved.
+
+    A thing that moves again after it counted as stalled was slow, not stalled: from then on all get twice as long.
+    """
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+        self._seen: dict[str, tuple[object, int]] = {}
+
+    def check(self, marks: Mapping[str, object]) -> dict[str, int]:
+        """Compare with the check before, and return the idle checks of the things that are stalled.
+
+        Args:
+            marks: A value for each thing that is to move; it changes when the thing moves.
+        """
+        before, self._seen = self._seen, {}
+        for thing, mark in marks.items():
+            seen, idle = before.get(thing, (None, 0))
+            moved = thing not in before or seen != mark
+            if moved and idle >= self.patience:
+                self.patience = 2 * idle
+            self._seen[thing] = (mark, 0 if moved else idle + 1)
+        return {thing: idle for thing, (_, idle) in self._seen.items() if idle >= self.patience}
+
+
+@dataclass(slots=True)
+class _Worker:
+    name: str
+    unit: WorkUnit
+    heartbeats: bool
+    moves: int = 0
+    times_heard: int = 0
+
+
+class WorkerWatch:
+    """The workers of one job; `idle_checks`, `check_seconds` apart, without a move are a stall."""
+
+    def __init__(
+        self, idle_checks: int, check_seconds: float, crashes: CrashTracker, *, is_remote: bool = False
+    ) -> None:
+        """`is_remote`: workers have function servers compute."""
+        self._is_remote = is_remote
+        self._seconds = check_seconds
+        self._idle = Idleness(idle_checks)
+        self._silent = Idleness(idle_checks)
+        self._crashes = crashes
+        self._workers: dict[str, _Worker] = {}
+        self._told: dict[str, Stall] = {}
+        #: Units of workers that do not even say that they live.
+        self.silent: list[WorkUnit] = []
+
+    def took(self, worker: str, unit: WorkUnit, *, heartbeats: bool) -> None:
+        """Note that a worker was given a unit; `heartbeats`: it says now and then that it lives."""
+        self._workers[unit.unit_id] = _Worker(worker, unit, heartbeats)
+
+    def moved(self, unit_id: str) -> None:
+        """Note that a unit's worker has made progress."""
+        worker = self._workers.get(unit_id)
+        if worker is not None:
+            worker.moves += 1
+            worker.times_heard += 1
+
+    def lives(self, unit_id: str) -> None:
+        """Note that a unit's worker said that it lives."""
+        worker = self._workers.get(unit_id)
+        if worker is not None:
+            worker.times_heard += 1
+
+    def ended(self, unit_id: str) -> None:
+        """Note that a unit came back, or was lost."""
+        self._workers.pop(unit_id, None)
+
+    def unit_of(self, unit_id: str) -> WorkUnit | None:
+        """Return a unit that a worker has; None: none has it."""
+        worker = self._workers.get(unit_id)
+        return worker.unit if worker is not None else None
+
+    def worker_of(self, unit_id: str) -> str:
+        """Return the worker that has a unit; empty: none."""
+        worker = self._workers.get(unit_id)
+        return worker.name if worker is not None else ""
+
+    def check(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
+        """Look what moved since the check before.
+
+        Args:
+            others: What the job waits for besides workers, in words, with a mark that changes when it moves.
+
+        Returns:
+            All stalls, and those worth telling: new ones, and each again after twice as long.
+        """
+        heard = {u: worker.times_heard for u, worker in self._workers.items() if worker.heartbeats}
+        silent = self._silent.check(heard)
+        marks = {u: worker.moves for u, worker in self._workers.items()}
+        idle = self._idle.check({**marks, **others})
+        self.silent = [self._workers[unit_id].unit for unit_id in silent]
+        stalls = {
+            thing: self._of_worker(self._workers[thing], checks * self._seconds, silent=thing in silent)
+            if thing in self._workers
+            else _of_other(thing, checks * self._seconds)
+            for thing, checks in {**idle, **silent}.items()
+        }
+        news = [stall for thing, stall in stalls.items() if self._is_news(thing, stall)]
+        self._told = {thing: told for thing, told in self._told.items() if thing in stalls}
+        return list(stalls.values()), news
+
+    def _is_news(self, thing: str, stall: Stall) -> bool:
+        known = self._told.get(thing)
+        if known is not None and known.silent == stall.silent and stall.idle_seconds < 2 * known.idle_seconds:
+            return False
+        self._told[thing] = stall
+        return True
+
+    def _of_worker(self, worker: _Worker, seconds: float, *, silent: bool) -> Stall:
+        held = self._crashes.held_by(worker.unit)
+        places = held or rows_in_flight(worker.unit)
+        fragment_id, rows = places[0] if places else (-1, _NOWHERE)
+        where = f"since the function was called with {describe(places)}" if held else f"at {describe(places)}"
+        message = f"{worker.name} has not moved for {seconds:g} s {where}"
+        if silent:
+            message = f"{worker.name} has been silent for {seconds:g} s {where}: frozen, or cut off from the executor"
+        elif held and self._is_remote:
+            message += (
+                "; where it waits for a function server, the job goes on once one can be reached; give the function a "
+                "timeout to end calls that a server does not answer"
+            )
+        elif held:
+            message += "; give the function a timeout to end such calls"
+        return Stall(
+            worker=worker.name, fragment_id=fragment_id, rows=rows, idle_seconds=seconds, silent=silent, message=message
+        )
+
+
+def _of_other(text: str, seconds: float) -> Stall:
+    return Stall(
+        worker="",
+        fragment_id=-1,
+        rows=_NOWHERE,
+        idle_seconds=seconds,
+        silent=False,
+        message=f"{text}, for {seconds:g} s now",
+    )

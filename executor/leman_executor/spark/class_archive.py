@@ -1,0 +1,215 @@
+"""The archive of the classes that Spark loads (class data sharing of the JVM).
+
+With it the JVM is up in about half the time. It is kept in the user's cache folder, and made once for each Java and
+each set of Spark's jars, from a JVM that runs.
+
+`python -m leman_executor.spark.class_archive` makes it at once, for an image that is built.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from leman_core.process import class_archives
+
+_KEPT_SECONDS = 30 * 86400.0
+_KEPT = 3  # with the one that is being made
+_DRAFT_SECONDS = 86400.0
+#: Spark splits its options at spaces, and a path may hold anything.
+_PLAIN = re.compile(r"[\w./+@,=-]+")
+
+
+class ClassArchive:
+    """One archive, there or not; its name says its size, as a file that is not as it was made would crash the JVM."""
+
+    def __init__(self, folder: Path, key: str) -> None:
+        self._folder = folder
+        self._key = key
+
+    @classmethod
+    def of(cls, spark_home: Path, jvm_options: Sequence[str], chosen: str = "") -> ClassArchive | None:
+        """Return the archive for the Java that Spark will run on, in the `chosen` folder or the user's cache.
+
+        None where that Java cannot be found, or the folder has a name that Spark would misread.
+        """
+        folder, java = class_archives.folder(chosen), _java_home()
+        if folder is None or java is None or not _PLAIN.fullmatch(str(folder)):
+            return None
+        digest = hashlib.sha256(repr((str(java), str(spark_home), *jvm_options)).encode())
+        try:
+            for file in (java / "lib" / "modules", *sorted((spark_home / "jars").glob("*.jar"))):
+                stat = file.stat()
+                digest.update(f"\0{file.name}\0{stat.st_size}\0{stat.st_mtime_ns}".encode())
+        except OSError:
+            return None
+        return cls(folder, digest.hexdigest()[:24])
+
+    @property
+    def file(self) -> Path | None:
+        """The archive's file; None where there is none that is whole."""
+        for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
+            with contextlib.suppress(OSError):
+                if path.stem == self._stem(path.stat().st_size):
+                    return path
+        return None
+
+    def _stem(self, size: int) -> str:
+        return f"{class_archives.PREFIX}{self._key}-{size}"
+
+    def use(self) -> list[str]:
+        """Return the options with which a JVM uses the archive, and mark it as used; none where there is no archive.
+
+        A JVM whose classes are other ones after all goes on without it, and says so on stderr.
+        """
+        path = self.file
+        if path is None:
+            return []
+        with contextlib.suppress(OSError):
+            os.utime(path)
+        self.sweep()
+        return [
+            f"-XX:SharedArchiveFile={path}",
+            "-Xshare:auto",
+            "-Xlog:disable",
+            "-Xlog:all=warning:stderr",
+        ]
+
+    def make(self, gateway: Any, pid: int) -> Path:
+        """Have a running JVM make the archive; blocks for half a minute, or longer on a busy machine.
+
+        Args:
+            gateway: The Py4J gateway to the JVM.
+            pid: The JVM's process id.
+
+        Raises:
+            OSError: The file cannot be written.
+            Exception: what Py4J raises.
+        """
+        draft, ended = self.draft(), threading.Event()
+        threading.Thread(target=_yield_cores, args=(pid, ended), name="archive", daemon=True).start()
+        try:
+            _diagnose(gateway, "vmCds", "static_dump", str(draft))
+            return self.publish(draft)
+        finally:
+            ended.set()
+            _sweep(draft)
+
+    def draft(self) -> Path:
+        """Return where a new archive is to be written, and delete old ones.
+
+        Archives that nobody has used for a month are deleted, all but those used last, and drafts of yesterday.
+
+        Raises:
+            OSError: The folder cannot be made.
+        """
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self.sweep(kept=_KEPT - 1)
+        return self._folder / f"{class_archives.PREFIX}{self._key}.{os.getpid()}.draft"
+
+    def sweep(self, *, kept: int = _KEPT) -> None:
+        """Delete old archives and drafts; a JVM that uses one keeps what it has mapped."""
+        archives: list[tuple[float, Path]] = []
+        for path in class_archives.files(self._folder):
+            with contextlib.suppress(OSError):
+                used = path.stat().st_mtime
+                if time.time() - used > (_KEPT_SECONDS if path.suffix == ".jsa" else _DRAFT_SECONDS):
+                    path.unlink()
+                elif path.suffix == ".jsa":
+                    archives.append((used, path))
+        for _, path in sorted(archives, reverse=True)[kept:]:
+            path.unlink(missing_ok=True)
+
+    def publish(self, draft: Path) -> Path:
+        """Make a complete draft the archive, and return its file.
+
+        Raises:
+            OSError: The draft cannot be moved.
+        """
+        self.discard()
+        path = self._folder / f"{self._stem(draft.stat().st_size)}.jsa"
+        draft.replace(path)
+        return path
+
+    def discard(self) -> None:
+        """Delete the archive, as it is damaged, or a new one takes its place."""
+        for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+def _java_home() -> Path | None:
+    """Return Java's folder as Spark finds it."""
+    if os.environ.get("JAVA_HOME"):
+        return Path(os.environ["JAVA_HOME"]).resolve()
+    java = shutil.which("java")
+    return Path(java).resolve().parent.parent if java else None
+
+
+def _yield_cores(pid: int, ended: threading.Event) -> None:
+    """Lower the priority of the process that a JVM starts to write its archive."""
+    while not ended.wait(0.2):
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(pid).children(recursive=True):
+                if "-Xshare:dump" in child.cmdline():
+                    child.nice(19)
+                    return
+
+
+def _sweep(draft: Path) -> None:
+    """Delete what that process printed: the JVM leaves it where it was started itself, each time under other names."""
+    for path in Path().glob("java_pid*_std???"):
+        with contextlib.suppress(OSError):
+            if str(draft) in path.read_text(errors="replace"):
+                path.unlink()
+
+
+def _diagnose(gateway: Any, command: str, *arguments: str) -> None:
+    """Call one of the JVM's diagnostic commands, as `jcmd` does.
+
+    It is called by reflection: Py4J does not see through the bean server's own class.
+    """
+    java = gateway.jvm.java.lang
+    server = java.management.ManagementFactory.getPlatformMBeanServer()
+    methods = java.Class.forName("javax.management.MBeanServer").getMethods()
+    invoke = next(method for method in methods if method.getName() == "invoke")
+    bean = gateway.jvm.javax.management.ObjectName("com.sun.management:type=DiagnosticCommand")
+    parameters = _array(gateway, java.Object, [_array(gateway, java.String, arguments)])
+    signature = _array(gateway, java.String, ["[Ljava.lang.String;"])
+    invoke.invoke(server, _array(gateway, java.Object, [bean, command, parameters, signature]))
+
+
+def _array(gateway: Any, kind: Any, items: Sequence[object]) -> Any:
+    array = gateway.new_array(kind, len(items))
+    for index, item in enumerate(items):
+        array[index] = item
+    return array
+
+
+def _make() -> int:
+    from leman_core import settings as config  # noqa: PLC0415
+    from leman_executor.spark.spark_runner import SparkRunner  # noqa: PLC0415
+
+    spark = SparkRunner(config.load().spark)
+    spark.start()
+    try:
+        made = spark.archive_classes()
+    finally:
+        spark.stop()
+    sys.stdout.write(f"{made or 'no archive was made'}\n")
+    return 0 if made else 1
+
+
+if __name__ == "__main__":
+    sys.exit(_make())

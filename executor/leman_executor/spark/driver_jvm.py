@@ -1,0 +1,124 @@
+"""The JVM that Spark's driver runs in; without it this process ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from typing import Any
+
+import structlog
+from pyspark import SparkContext
+from pyspark.java_gateway import launch_gateway
+
+from leman_executor.spark.class_archive import ClassArchive
+from leman_executor.spark.driver_launch import LaunchedJvm
+
+_log = structlog.get_logger(__name__)
+
+_EXIT_JVM_LOST = 70
+#: The JVM's sockets close a moment before it is dead.
+_JVM_DIES_SECONDS = 0.5
+
+
+def driver_process() -> subprocess.Popen[bytes] | None:
+    """Return the JVM's process; None where somebody else started it, or there is none."""
+    gateway: Any = SparkContext._gateway
+    return getattr(gateway, "proc", None)
+
+
+def driver_is_gone() -> bool:
+    """Return whether pyspark still has the gateway of a JVM that has ended."""
+    process = driver_process()
+    return process is not None and process.poll() is not None
+
+
+def connect(launched: LaunchedJvm) -> Any:
+    """Wait until a JVM that was started before is up, and return pyspark's gateway to it; None where it has ended.
+
+    pyspark connects to it as to one that it was started by, and then takes it for one that it has started.
+    """
+    address = launched.address()
+    if address is None:
+        return None
+    variables = {"PYSPARK_GATEWAY_PORT": str(address[0]), "PYSPARK_GATEWAY_SECRET": address[1]}
+    os.environ.update(variables)
+    try:
+        gateway: Any = launch_gateway()  # type: ignore[no-untyped-call]
+    finally:
+        for name in variables:
+            del os.environ[name]
+    gateway.proc = launched.process
+    return gateway
+
+
+def forget_driver() -> None:
+    """Make pyspark forget a JVM that has ended, and its context: the next context starts in another JVM.
+
+    Call it once the process is dead. `SparkContext.stop` raises then, and leaves what it should reset.
+    """
+    gateway: Any = SparkContext._gateway
+    context: Any = SparkContext._active_spark_context
+    SparkContext._active_spark_context = SparkContext._gateway = SparkContext._jvm = None
+    accumulators = getattr(context, "_accumulatorServer", None)
+    if accumulators is not None:
+        with contextlib.suppress(Exception):
+            accumulators.shutdown()
+    if gateway is not None:
+        with contextlib.suppress(Exception):  # of Py4J
+            gateway.shutdown()
+
+
+class DriverJvm:
+    """The JVM of this process, for any number of threads.
+
+    One that dies while Spark starts in it is replaced by another. Later, a JVM that died, or in which Spark has
+    stopped, ends this process: whatever runs it starts it again, and its jobs are taken over.
+    """
+
+    def __init__(self) -> None:
+        #: The archive that the JVM started with, or is to be made with it.
+        self.archive: ClassArchive | None = None
+        #: The first Spark job has run.
+        self.warm = False
+        #: Spark starts: the start replaces a JVM that dies.
+        self.starting = False
+        #: The JVM is to end.
+        self.stopping = False
+
+    def watch(self) -> None:
+        """End the process when the JVM dies."""
+        threading.Thread(target=self._until_gone, name="jvm", daemon=True).start()
+
+    def _until_gone(self) -> None:
+        process = driver_process()
+        if process is not None:
+            process.wait()
+            self.end_if_gone()
+
+    def end_if_gone(self) -> None:
+        """End the process where the JVM is dying or dead."""
+        process = driver_process()
+        if process is None or self.stopping or self.starting:
+            return
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            code = process.wait(_JVM_DIES_SECONDS)
+            _log.error("the Spark JVM is gone, and so goes this process", code=code)
+            if self.archive is not None and not self.warm:
+                self.archive.discard()  # it may be what the JVM died of
+            os._exit(_EXIT_JVM_LOST)
+
+    def end_if_spark_stopped(self, context: SparkContext) -> None:
+        """End the process where Spark has stopped by itself in a JVM that lives on.
+
+        It does so after an error of its own, or when its cluster drops it.
+        """
+        if self.starting:
+            return
+        stopped = False
+        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+            stopped = bool(context._jsc.sc().isStopped())
+        if stopped and not self.stopping:
+            _log.error("Spark has stopped, and so does this process", master=context.master)
+            os._exit(_EXIT_JVM_LOST)

@@ -1,0 +1,300 @@
+"""How the JVM of Spark's driver is started: its settings and its environment. Imports no pyspark, so that it can be
+started before that is imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from leman_core import settings as config
+from leman_core.process import environment
+from leman_core.settings import Spark
+from leman_executor.spark import daemon_relay, spark_conf
+from leman_executor.spark.address import LOOPBACK, callback_address, is_local
+from leman_executor.spark.class_archive import ClassArchive
+from leman_executor.spark.temp_folder import TempFolder
+
+_POLL_SECONDS = 0.02
+_WORDS_SECONDS = 30.0
+#: A JVM's sockets close a moment before it is dead.
+_DIES_SECONDS = 0.5
+#: As much as a message is to tell of what a JVM says.
+_MOST_LINES, _MOST_CHARACTERS = 3, 500
+#: What a JVM says of other things, and where in its code something happened.
+_NOISE = re.compile(r"at \S+\(|WARNING: |Picked up |Using |Setting |To adjust |\S+ (\S+ )?WARN |OpenJDK .* warning: ")
+#: Settings of Spark's Python processes.
+_VARIABLES = "spark.executorEnv."
+_CPUS = "spark.task.cpus"
+#: Settings with which Spark's daemon is another than a fork would be.
+_OF_DAEMON = (_VARIABLES, "spark.python.daemon.", _CPUS)
+
+
+def python_of(settings: Spark) -> str:
+    """Return the interpreter of the workers."""
+    return settings.python or sys.executable
+
+
+def prepare_environment(settings: Spark) -> None:
+    """Set the variables that the JVM and the workers are to inherit."""
+    os.environ["PYSPARK_PYTHON"] = python_of(settings)
+    if is_local(settings):
+        os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+    os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of glibc's, which keeps more for each of the JVM's many threads
+    if python_of(settings) != sys.executable or any(key.startswith(_OF_DAEMON) for key in settings.conf):
+        os.environ.pop(daemon_relay.VARIABLE, None)  # a fork would have another interpreter, or other variables
+
+
+def passed_variables(settings: Spark) -> tuple[str, ...]:
+    """Return which further variables functions have, as patterns of names: also those that Spark is to set there."""
+    return (*settings.pass_env, *(key.removeprefix(_VARIABLES) for key in settings.conf if key.startswith(_VARIABLES)))
+
+
+def worker_variables(settings: Spark) -> dict[str, str]:
+    """Return what Spark sets in the environment of its Python workers, for processes that are to be like them.
+
+    As in pyspark, the seed is that of this process's environment, whatever a setting says.
+    """
+    given = {key.removeprefix(_VARIABLES): value for key, value in settings.conf.items() if key.startswith(_VARIABLES)}
+    threads = {"OMP_NUM_THREADS": settings.conf.get(_CPUS, "1")}
+    return {**threads, **given, "PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0")}
+
+
+def spark_home() -> Path:
+    """Return Spark's folder: the one that is set, else that of the installed pyspark.
+
+    Raises:
+        ModuleNotFoundError: There is none.
+    """
+    if os.environ.get("SPARK_HOME"):
+        return Path(os.environ["SPARK_HOME"])
+    found = importlib.util.find_spec("pyspark")
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError("pyspark is not installed", name="pyspark")
+    return Path(found.submodule_search_locations[0])
+
+
+def archive_of(settings: Spark) -> ClassArchive | None:
+    """Return the archive of classes that the JVM is to share, there or not; None: it is to share none."""
+    if not settings.class_archive or spark_conf.JVM_OPTIONS_KEY in settings.conf:
+        return None
+    return ClassArchive.of(spark_home(), spark_conf.JVM_OPTIONS, settings.class_archive_dir)
+
+
+def context_settings(settings: Spark, shared: list[str], folder: TempFolder | None) -> dict[str, str]:
+    """Return the settings of the context.
+
+    Args:
+        settings: What the operator chose; it wins over what is chosen here.
+        shared: Options of the JVM that have it share an archive of classes.
+        folder: For the JVM's temporary files; None: it has one already.
+    """
+    address = callback_address(settings)
+    ours = {**spark_conf.context(settings, shared, python_of(settings)), **address.spark_settings()}
+    first = {"spark.app.name": "leman", "spark.master": spark_conf.master(settings)}
+    told = {
+        environment.PASSED: ",".join(passed_variables(settings)),
+        environment.CORE_DUMPS: os.environ.get(environment.CORE_DUMPS, ""),
+    }
+    of_workers = {f"{_VARIABLES}{name}": value for name, value in told.items() if value}
+    chosen = {**first, **ours, **of_workers, **settings.conf}
+    if folder is not None:
+        chosen = {**folder.settings, **chosen}
+        own = " ".join(folder.jvm_options)
+        chosen[spark_conf.JVM_OPTIONS_KEY] = f"{own} {chosen[spark_conf.JVM_OPTIONS_KEY]}"
+    return chosen
+
+
+def shown(chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings without secrets: the JVM's command line is for all to read."""
+    return {key: value for key, value in chosen.items() if not config.is_secret(key)}
+
+
+def last_words(chosen: Mapping[str, str]) -> str:
+    """Start a JVM once more that has ended before it was up, and return what it says of that; empty: it says nothing.
+
+    One that comes up after all ends at once, as its standard input is at its end. Blocks for seconds.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            process = subprocess.Popen(
+                _command(chosen),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,  # where a JVM says why it does not begin
+                stderr=subprocess.STDOUT,
+                env=_environment(chosen, Path(folder, "connection")),
+            )
+        except OSError:
+            return ""
+        with process:
+            try:
+                said = process.communicate(timeout=_WORDS_SECONDS)[0].decode(errors="replace")
+            except subprocess.TimeoutExpired:
+                _kill_tree(process)
+                return ""
+    if not process.returncode:
+        return ""
+    lines = (line.strip() for line in said.partition("\nUsage: ")[0].splitlines())
+    return "; ".join([line for line in lines if line and not _NOISE.match(line)][:_MOST_LINES])[:_MOST_CHARACTERS]
+
+
+def _command(chosen: Mapping[str, str]) -> list[str]:
+    command = [str(spark_home() / "bin" / "spark-submit")]
+    for key, value in shown(chosen).items():
+        command += ["--conf", f"{key}={value}"]
+    return command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
+
+
+def _environment(chosen: Mapping[str, str], info: Path) -> dict[str, str]:
+    """Return the environment of a JVM that is to say in a file how to reach it."""
+    passed = chosen.get(f"{_VARIABLES}{environment.PASSED}", "").split(",")
+    inherited = environment.for_spark(os.environ, passed)
+    return {**inherited, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill a JVM, and what spark-submit runs before it becomes the JVM, also where they are stopped."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    except psutil.Error:
+        children = []
+    process.kill()
+    for child in children:
+        with suppress(psutil.Error):
+            child.kill()
+    process.wait()
+
+
+def _ignore_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Start no process that Ctrl-C ends, for the block; in the main thread, which alone may set it."""
+    ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, ignored)
+
+
+def _launch(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    if threading.current_thread() is threading.main_thread():
+        with _interrupts_ignored():
+            return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, env=environment, preexec_fn=_ignore_interrupts)  # noqa: PLW1509
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchedJvm:
+    """A JVM that was started, as pyspark does it; `info` is a file in which it says how to reach it."""
+
+    process: subprocess.Popen[bytes]
+    info: Path
+    archive: ClassArchive | None
+    folder: TempFolder | None
+    chosen: dict[str, str]
+    #: It was killed, as it took too long to start.
+    overran: threading.Event = field(default_factory=threading.Event)
+
+    @classmethod
+    def begin(cls, settings: Spark, *, archived: bool = True) -> LaunchedJvm:
+        """Start it, and do not wait for it.
+
+        Args:
+            archived: Use the archive of classes, if there is one.
+
+        Raises:
+            OSError: It cannot be started.
+            LemanError: a setting is wrong.
+        """
+        prepare_environment(settings)
+        archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
+        try:
+            chosen = context_settings(settings, archive.use() if archive is not None and archived else [], folder)
+            info = Path(tempfile.mkdtemp(dir=folder.path if folder is not None else None)) / "connection"
+            process = _launch(_command(chosen), _environment(chosen, info))
+        except BaseException:
+            if folder is not None:
+                folder.remove()
+            raise
+        return cls(process, info, archive, folder, chosen)
+
+    @contextmanager
+    def limited_to(self, seconds: float) -> Iterator[None]:
+        """Kill the JVM if the block takes longer: whatever waits for it there then fails."""
+        timer = threading.Timer(seconds, self._overrun)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+
+    def _overrun(self) -> None:
+        self.overran.set()
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it, from any thread; a waiting start fails and cleans it up."""
+        _kill_tree(self.process)
+
+    def lives(self) -> bool:
+        """Return whether the process is there and does not end in a moment: its sockets close before it is dead."""
+        try:
+            self.process.wait(_DIES_SECONDS)
+        except subprocess.TimeoutExpired:
+            return True
+        return False
+
+    def address(self) -> tuple[int, str] | None:
+        """Wait until it says how to reach it: port and secret; None where it has ended instead."""
+        while not self.info.is_file():
+            if self.process.poll() is not None:
+                self._tidy()
+                return None
+            time.sleep(_POLL_SECONDS)
+        data = self.info.read_bytes()
+        port, length = struct.unpack_from(">ii", data)
+        secret = data[8 : 8 + length].decode()
+        self._tidy()
+        return port, secret
+
+    def forget(self) -> None:
+        """Let go of it, in a process that was forked from the one that it belongs to."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.returncode = 0
+        if self.folder is not None:
+            self.folder.forget()
+
+    def end(self) -> None:
+        """End it at once."""
+        _kill_tree(self.process)
+        if self.process.stdin is not None:
+            with suppress(OSError):
+                self.process.stdin.close()
+        self._tidy()
+        if self.folder is not None:
+            self.folder.remove()
+
+    def _tidy(self) -> None:
+        shutil.rmtree(self.info.parent, ignore_errors=True)

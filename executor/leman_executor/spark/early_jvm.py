@@ -1,0 +1,47 @@
+"""A JVM for Spark's driver that is started before the executor is imported, which takes as long as half its start.
+
+A prelude of `leman_local.warm_process`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from leman_core import settings as config
+from leman_core.model.errors import LemanError
+from leman_core.process.process_secrets import guard
+from leman_core.storage.object_stores import store_file
+from leman_executor.spark import java_runtime
+from leman_executor.spark.address import is_local
+from leman_executor.spark.driver_launch import LaunchedJvm
+
+_launched: list[LaunchedJvm] = []
+
+
+def begin() -> None:
+    """Start it where Spark runs on this machine. What is wrong is found, and told, when Spark is started."""
+    with contextlib.suppress(LemanError, OSError, ModuleNotFoundError):
+        loaded = config.load()
+        settings = loaded.spark.of_own_user()
+        guard(core_dumps=loaded.log.core_dumps)  # before there is a JVM to inherit them
+        store_file.begin(loaded.storage.options_file)
+        if is_local(settings):
+            java_runtime.check()
+            _launched.append(LaunchedJvm.begin(settings))
+
+
+def forget() -> None:
+    """Leave it to the process that it belongs to."""
+    while _launched:
+        _launched.pop().forget()
+
+
+def end() -> None:
+    """End it at once."""
+    while _launched:
+        _launched.pop().end()
+
+
+def take() -> LaunchedJvm | None:
+    """Return the JVM that was started, once; None where there is none."""
+    return _launched.pop() if _launched else None

@@ -1,0 +1,99 @@
+"""The settings of Spark, and what they say about its executors. Counts this machine's cores."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+
+from leman_core.settings import Spark
+from leman_core.settings.spark_values import mebibytes
+from leman_executor.scheduling.resources import Cluster
+
+JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
+#: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
+#: it), and gives back what is free after a full collection; none while classes are loaded, of which Spark has 55 MB.
+#: What glibc keeps of what the JVM itself has freed is given back too, by releases of Java that know how (17.0.9 on).
+JVM_OPTIONS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Xms32m",
+    "-Xmn24m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=20",
+    "-XX:MetaspaceSize=96m",
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    "-XX:TrimNativeHeapInterval=30000",
+)
+
+#: Restarts of one worker: when Spark gives up on one it ends the others too, and a few poison rows must not do that.
+_TASK_FAILURES = 64
+
+
+def master(settings: Spark) -> str:
+    """Return the master that the settings name; else this machine, with many more slots than cores.
+
+    How many units of a job run at once is the executor's business, not Spark's. Failures are allowed, or the first dead
+    worker would end the job.
+    """
+    return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
+
+
+def context(settings: Spark, shared: Sequence[str], python: str) -> dict[str, str]:
+    """Return the settings of a lean context: no UI, quick worker start."""
+    return {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": settings.driver_memory,
+        JVM_OPTIONS_KEY: " ".join([*JVM_OPTIONS, *shared]),
+        "spark.pyspark.python": python,
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.python.daemon.module": "leman_executor.spark.daemon",
+        "spark.python.worker.reuse": "true",
+        "spark.python.task.killTimeout": "500ms",
+        "spark.scheduler.mode": "FAIR",
+        "spark.task.maxFailures": str(_TASK_FAILURES),
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+    }
+
+
+def heap_bytes(conf: Mapping[str, str]) -> int:
+    """Return the heap of an executor."""
+    return mebibytes(conf.get("spark.executor.memory", "1g")) << 20
+
+
+def executor_size(conf: Mapping[str, str]) -> tuple[int, int]:
+    """Return the cores and the bytes of heap that each executor of a standalone cluster is to have at the least."""
+    return int(conf.get("spark.executor.cores", "1")), heap_bytes(conf)
+
+
+def task_cores(conf: Mapping[str, str]) -> int:
+    """Return how many cores a worker takes whose function does not say."""
+    return int(conf.get("spark.task.cpus", "1"))
+
+
+def is_dynamic(conf: Mapping[str, str]) -> bool:
+    """Tell whether Spark starts executors as they are asked for."""
+    return conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
+
+
+def executors(conf: Mapping[str, str], master: str) -> Cluster:
+    """Return what an executor of a cluster has, as far as settings say."""
+    local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
+    # an executor of a standalone cluster has what its worker has free
+    unsaid = local_cluster[1] if local_cluster else "1" if master.startswith(("yarn", "k8s://")) else "0"
+    cores = conf.get("spark.executor.cores", unsaid)
+    most_cores = conf.get("spark.cores.max", "0") if local_cluster or master.startswith("spark://") else "0"
+    # what is outside the JVM's heap is there for the workers
+    heap = heap_bytes(conf) >> 20
+    outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
+    return Cluster(
+        local=False,
+        cores=int(cores),
+        most_cores=int(most_cores),
+        memory_bytes=(mebibytes(outside) if outside else max(384, heap // 10)) << 20,
+        gpus=float(conf.get("spark.executor.resource.gpu.amount", 0)),
+        dynamic=is_dynamic(conf),
+        gpu_script=conf.get("spark.executor.resource.gpu.discoveryScript", ""),
+        gpu_vendor=conf.get("spark.executor.resource.gpu.vendor", ""),
+    )

@@ -1,0 +1,533 @@
+"""The runner of jobs' workers as Spark tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import re
+import resource
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import structlog
+from pyspark import SparkContext
+
+from leman_core.model.errors import LemanError, Unavailable
+from leman_core.model.work import WorkContext
+from leman_core.settings import Spark
+from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import ExecutorEndpoint
+from leman_executor.scheduling.resources import Cluster, SlotProfile
+from leman_executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
+from leman_executor.spark.address import callback_address, is_local
+from leman_executor.spark.context import cause, open_context, was_taken_in
+from leman_executor.spark.driver_jvm import DriverJvm, connect, driver_is_gone, driver_process, forget_driver
+from leman_executor.spark.driver_launch import LaunchedJvm
+from leman_executor.spark.readiness import ClusterReadiness
+from leman_executor.spark.spark_status import cores
+from leman_executor.spark.spark_task import WORKER_TASK, worker_plan
+from leman_executor.spark.standing_tasks import StandingTasks
+from leman_executor.spark.temp_folder import TempFolder
+from leman_executor.worker.messages import Hello, WorkerTask
+
+_log = structlog.get_logger(__name__)
+
+_MAX_CALLS = 256
+_WARM_UP = "warm-up"
+_LOOK_SECONDS = 1.0
+_AGAIN_SECONDS = 10.0
+#: So long after a cancel it is looked whether the Spark job has ended.
+_CANCEL_SECONDS = 0.2
+#: For so long a Spark job may go on whose workers have nothing to do any more.
+_LINGER_SECONDS = 5.0
+#: So long after the last Spark job the next one's tasks are begun, for a job that may come: the end of the last one is
+#: not to wait for cores.
+_QUIET_SECONDS = 0.1
+#: So long Spark may take to stop.
+_STOP_SECONDS = 20.0
+_NOTHING = "null"
+
+
+class _JvmLost(Exception):
+    """A JVM has ended, or was ended as it took too long, before Spark was up in it."""
+
+
+def _stop(context: SparkContext) -> None:
+    """Stop Spark; a JVM that is gone, or does not stop in time, is ended."""
+    process = driver_process()
+    timer = threading.Timer(_STOP_SECONDS, process.kill) if process is not None else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        context.stop()
+    except Exception as error:  # noqa: BLE001 of Py4J: the JVM is gone
+        _log.info("Spark was gone before it was stopped", error=cause(error))
+        forget_driver()
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+class SparkRunner:
+    """One warm Spark context, for one event loop; Spark is called in threads.
+
+    Where it is lost for good this process ends (see `DriverJvm`), and its jobs are taken over.
+    """
+
+    def __init__(self, settings: Spark) -> None:
+        self._settings = settings
+        self._local = is_local(settings)
+        self._python = driver_launch.python_of(settings)
+        self.address = callback_address(settings)
+        self._readiness = ClusterReadiness(settings, self._python, self.address.host)
+        self._jvm = DriverJvm()
+        self._context: SparkContext | None = None
+        self._starting: Future[None] | None = None
+        #: Spark is for the first job that needs it.
+        self.on_demand = settings.on_demand and self._local
+        self._folder: TempFolder | None = None
+        #: The JVM in which Spark starts just now.
+        self._launched: LaunchedJvm | None = None
+        #: Spark's own plan of a job, for each number of workers and what they are to be given.
+        self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
+        self._salt = secrets.token_bytes(32)
+        self._lock = threading.Lock()
+        self._beginning = threading.Lock()
+        self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
+        self._cancelled: set[str] = set()
+        #: Why executors that Spark is to start for a job are not there, by job.
+        self._waits: dict[str, str] = {}
+        self._calls: dict[str, set[Future[None]]] = {}
+        #: Tasks that wait for the next job.
+        self._standing: StandingTasks | None = None
+        self._standing_count = min(4, os.cpu_count() or 1)
+        #: The jobs that such tasks were given to, by the tag of their Spark job.
+        self._given: dict[str, str] = {}
+
+    def start_meanwhile(self) -> Future[None]:
+        """Begin to start in a thread, where that was not begun or has failed: the JVM takes seconds."""
+        with self._beginning:
+            if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
+                self._starting = self._threads.submit(self._start)
+            return self._starting
+
+    def start(self) -> None:
+        """Start Spark and one job, so that the first user's job is a warm one; blocks for seconds.
+
+        Raises:
+            Unavailable: SPARK_NOT_STARTED.
+        """
+        self.start_meanwhile().result()
+
+    @property
+    def started(self) -> bool:
+        """Tell whether Spark is up and warm."""
+        return self._jvm.warm
+
+    def _start(self) -> None:
+        """Start Spark, whatever became of an earlier start.
+
+        A JVM that dies meanwhile, or takes too long, is replaced: the one that was started early by another one, and
+        that by a last one, which does without the archive of classes, as the others may have died of it.
+        """
+        if driver_is_gone():
+            forget_driver()
+        if SparkContext._gateway is not None:
+            self._warm_up(self._open(None))
+            return
+        early = early_jvm.take()
+        launches: list[Callable[[], LaunchedJvm]] = [self._launch, functools.partial(self._launch, archived=False)]
+        if early is not None:
+            launches.insert(0, lambda: early)
+        while launches:
+            launched = launches.pop(0)()
+            try:
+                self._start_in(launched)
+            except _JvmLost as lost:
+                overran = launched.overran.is_set() and launched is not early
+                if not launches or overran or self._jvm.stopping:
+                    raise self._lost(launched, str(lost)) from lost
+                _log.warning("Spark's JVM is gone before Spark was up; another one is started", why=str(lost))
+            else:
+                launches.clear()
+
+    def _launch(self, *, archived: bool = True) -> LaunchedJvm:
+        java_runtime.check()
+        try:
+            return LaunchedJvm.begin(self._settings, archived=archived)
+        except OSError as error:
+            raise self._not_started(str(error), has_jvm=False) from error
+
+    def _start_in(self, launched: LaunchedJvm) -> None:
+        """Start Spark in a JVM; where that fails the JVM ends, and nothing of it is left.
+
+        Raises:
+            _JvmLost: The JVM has died, or took too long.
+            LemanError: Spark refuses to start in it.
+        """
+        self._launched, self._jvm.archive, self._jvm.starting = launched, launched.archive, True
+        try:
+            with launched.limited_to(self._settings.driver_start_seconds):
+                gateway = None if self._jvm.stopping else connect(launched)
+                if gateway is None:
+                    raise _JvmLost("its JVM has ended before it was up")
+                self._folder = launched.folder
+                self._warm_up(self._open(gateway, launched.chosen))
+        except Exception as error:
+            lost = not launched.lives()
+            self._context = self._readiness.context = self._folder = None
+            self._plans.clear()
+            launched.end()
+            forget_driver()
+            if launched.overran.is_set():
+                seconds = self._settings.driver_start_seconds
+                raise _JvmLost(f"it was not up within {seconds:g} s, LEMAN_SPARK__DRIVER_START_SECONDS") from error
+            if lost and launched.archive is not None and not self._jvm.stopping:
+                launched.archive.discard()  # it may be what the JVM died of
+            if lost and not isinstance(error, _JvmLost):
+                raise _JvmLost(f"its JVM has ended (exit status {launched.process.returncode})") from error
+            raise
+        finally:
+            self._launched, self._jvm.starting = None, False
+
+    def _open(self, gateway: Any, chosen: dict[str, str] | None = None) -> SparkContext:
+        """Open the context in a JVM that is up.
+
+        Args:
+            gateway: The way to it; None: pyspark has it already.
+            chosen: Settings; None: they are made.
+        """
+        if chosen is None:
+            driver_launch.prepare_environment(self._settings)
+            chosen = driver_launch.context_settings(self._settings, [], self._folder)
+        try:
+            context = open_context(chosen, gateway)
+            if self._settings.master.startswith("spark://") and not was_taken_in(context):
+                raise worker_problems.no_master(spark_conf.master(self._settings))
+            context.setLogLevel("ERROR")
+        except LemanError:
+            raise
+        except Exception as error:
+            raise self._not_started(cause(error)) from error
+        return context
+
+    def _warm_up(self, context: SparkContext) -> None:
+        """Run one job in a context, and serve jobs with it from now on."""
+        self._context = self._readiness.context = context
+        if not self._local:
+            self._readiness.conf = dict(context.getConf().getAll())
+        if self._local:
+            self._run_spark_job((_WARM_UP,), _NOTHING, self._standing_count)
+        else:
+            self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
+        self._jvm.starting = False
+        self._jvm.watch()
+        if self._local:
+            self._stand()
+        self._jvm.warm = True
+
+    def _lost(self, launched: LaunchedJvm, why: str) -> Unavailable:
+        """Return the error where no JVM has stayed until Spark was up."""
+        ended_by_itself = (launched.process.returncode or 0) > 0
+        words = driver_launch.last_words(launched.chosen) if ended_by_itself else ""
+        return self._not_started(words or why, has_jvm=False)
+
+    def _not_started(self, why: str, *, has_jvm: bool = True) -> Unavailable:
+        master = spark_conf.master(self._settings)
+        open_files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return worker_problems.not_started(master, why, local=self._local, has_jvm=has_jvm, open_files=open_files)
+
+    def _look_for_workers(self) -> None:
+        """Run the warm-up until one has run it.
+
+        Meanwhile `trouble` says why none can, or that none has called back in time, and `busy` that the cluster has
+        none to give. A warm-up that fails is tried again: the cluster may be mended.
+        """
+        pause = threading.Event()
+        self._readiness.begin()
+        while not self._jvm.stopping:
+            tag = f"{_WARM_UP}-{uuid.uuid4().hex}"
+            warming = self._threads.submit(self._run_spark_job, (tag,), _NOTHING, min(4, os.cpu_count() or 1))
+            while not wait([warming], _LOOK_SECONDS).done and not self._jvm.stopping:
+                error = self._readiness.unusable(tag)
+                if error is not None:
+                    self._readiness.note(error)
+                    self.cancel(tag)
+                else:
+                    self._readiness.check_reached()
+            with contextlib.suppress(Exception):
+                warming.result()
+                self._readiness.note_ready()
+                return
+            self.forget(tag)
+            pause.wait(_AGAIN_SECONDS)
+
+    @property
+    def trouble(self) -> LemanError | None:
+        """The reason why no job can run at present; None: jobs can run."""
+        return self._readiness.trouble
+
+    def busy_for(self, job_id: str) -> str:
+        """Return the reason why workers of a job have to wait, where a cluster has no room for them; else empty."""
+        if self.on_demand and not self.started:
+            return "Spark starts, which takes some seconds"
+        trouble = self.trouble
+        return self._readiness.busy or (trouble.message if trouble else "") or self._waits.get(job_id, "")
+
+    @property
+    def lacks_archive(self) -> bool:
+        """Tell whether the next start would be sooner after `archive_classes`."""
+        archive = self._jvm.archive
+        return archive is not None and archive.file is None and driver_process() is not None
+
+    def archive_classes(self) -> Path | None:
+        """Make the archive that the next JVM starts with, unless there is one, and return its file.
+
+        It takes half a minute of one core, in a JVM of low priority. None where this JVM cannot make it, or is not to.
+        """
+        archive, context, process = self._jvm.archive, self._context, driver_process()
+        if archive is None or context is None or process is None:
+            return None
+        if archive.file is None:
+            try:
+                path = archive.make(context._gateway, process.pid)
+                _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
+            except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
+                _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+        return archive.file
+
+    def release_memory(self) -> None:
+        """Have the JVM give back the heap that it does not need at present; blocks for a tenth of a second."""
+        if self._context is not None and self._local:
+            with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+                jvm: Any = self._context._jvm
+                jvm.java.lang.System.gc()
+
+    def slots(self, here: int) -> int:
+        """Return how many workers run at once.
+
+        That is `here` where Spark runs on this machine alone, else one for each core of the cluster.
+        """
+        return here if self._local or self._context is None else max(1, cores(self._context))
+
+    def stop(self) -> None:
+        """End Spark."""
+        self._jvm.stopping = True
+        if self._standing is not None:
+            self._standing.close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        launched = self._launched
+        if launched is not None:  # nothing waits for a start that would go on
+            launched.kill()
+        elif self._context is not None:
+            _stop(self._context)
+
+    def cluster(self, slots: int) -> Cluster:
+        """Return what a worker can be given; `slots`: workers of this machine, where Spark runs on it alone."""
+        master = self._settings.master or "local"
+        if self._local and not master.startswith("local-cluster"):
+            named = re.match(r"local\[(\d+)", master)
+            cores = min(slots, int(named[1])) if named else slots
+            return Cluster(local=True, cores=cores, memory_bytes=psutil.virtual_memory().total)
+        found = spark_conf.executors(self._readiness.conf, master)
+        return replace(found, registered=self._readiness.registered())
+
+    async def run_workers(
+        self,
+        address: ExecutorEndpoint,
+        context: WorkContext,
+        count: int,
+        profile: SlotProfile | None = None,
+        *,
+        additional: bool = False,
+    ) -> None:
+        """Run one Spark job with one task for each worker, and return when all workers have ended.
+
+        A caller that stops waiting leaves a Spark job that ends by itself, as nobody gives its workers work any more;
+        one that goes on is cut off.
+
+        Args:
+            profile: What each worker is to be given.
+            additional: Others are at work: these may wait for what they ask for as long as these are.
+
+        Raises:
+            Cancelled: The job was asked to stop.
+            Unavailable: SPARK_FAILED – Spark gave up on a worker.
+            LemanError: why no job can run at present, or the cluster has been full for too long; of one that is
+                started on demand, why it does not start.
+        """
+        if self.on_demand and not self.started:
+            await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
+        job_id = address.job_id
+        hello, name = Hello(job_id, address.secret), context.process_name(self._salt)
+        worker_task = WorkerTask(address.host, address.port, hello, address.certificate, name)
+        own, call = self._begin_job(job_id, msgspec.json.encode(worker_task).decode(), count, profile)
+        calls = self._calls.setdefault(job_id, set())
+        calls.add(call)
+        call.add_done_callback(calls.discard)
+        loop = asyncio.get_running_loop()
+        call.add_done_callback(lambda _: self._stand_later(loop))
+        try:
+            await self._until_done(job_id, own, call, None if additional else profile)
+        except asyncio.CancelledError:
+            asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
+            raise
+
+    def _begin_job(
+        self, job_id: str, worker_task: str, count: int, profile: SlotProfile | None
+    ) -> tuple[str, Future[None]]:
+        """Begin a Spark job, or take the one that waits, and return a tag that no other one has, with its call."""
+        standing = self._standing_for(count, profile) if job_id not in self._cancelled else None
+        if profile is None:  # the next job is likely to ask for as many
+            self._standing_count = max(self._standing_count, min(count, os.cpu_count() or 1))
+        if standing is not None:
+            self._given[standing.tag] = job_id
+            standing.call.add_done_callback(lambda _: self._given.pop(standing.tag, None))
+            standing.give(worker_task, count)
+            return standing.tag, standing.call
+        own = f"{job_id}-{uuid.uuid4().hex}"
+        return own, self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
+
+    def _standing_for(self, count: int, profile: SlotProfile | None) -> StandingTasks | None:
+        """Return the tasks that wait, for a job; where they are of no use to it, they end: it may need their slots."""
+        standing, self._standing = self._standing, None
+        if standing is None or standing.call.done():
+            return None
+        if profile is not None or count > standing.count:
+            standing.dismiss()
+            return None
+        return standing
+
+    def _stand_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there are no more jobs
+            loop.call_soon_threadsafe(loop.call_later, _QUIET_SECONDS, self._stand)
+
+    def _stand(self) -> None:
+        """Begin tasks that wait for the next job, unless some do, or a job runs.
+
+        Only where they take no slot that others may need: how many a master has that settings name is not known.
+        """
+        waits = self._standing is not None and not self._standing.call.done()
+        folder = self._folder
+        if self._settings.master or folder is None or waits or any(self._calls.values()) or self._jvm.stopping:
+            return
+        with contextlib.suppress(OSError, RuntimeError):  # there is no room for the socket; the threads have ended
+            standing = StandingTasks(folder.sockets, self._standing_count)
+            tags, count = (standing.tag,), standing.count
+            standing.call = self._threads.submit(self._run_spark_job, tags, standing.address, count)
+            standing.call.add_done_callback(lambda _: standing.close())
+            self._standing = standing
+
+    async def _until_done(self, job_id: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
+        """Wait for a Spark job, and cut it off where the cluster cannot run it, or give it executors of a profile.
+
+        That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or no
+        executor in which a worker has room, or one that cannot run Python at all: Spark would wait for ever, and try
+        again and again.
+        """
+        done = asyncio.wrap_future(call)
+        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
+        begin = time.monotonic()
+        executors = None if self._local else self._readiness.executor_wait(tag, profile)
+        while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
+            error = self.trouble or await asyncio.to_thread(self._readiness.hindrance, tag, begin)
+            if executors is not None:
+                error = error or await asyncio.to_thread(executors.check)
+                self._waits[job_id] = executors.why
+            if error is not None:
+                self._cut_off(tag, call)
+                raise error.with_traceback(None)
+        await done
+
+    def _cut_off(self, tag: str, call: Future[None]) -> None:
+        context = self._context
+        if context is not None and not call.done():
+            _log.warning("a Spark job is cut off: its workers have nothing to do and do not end", tag=tag)
+            self._threads.submit(context.cancelJobsWithTag, tag)
+
+    async def stop_job(self, tag: str) -> None:
+        """Cancel what runs under the tag, and wait until nothing does any more; the tag may be used again."""
+        calls = list(self._calls.pop(tag, ()))
+        if calls:
+            already = tag in self._cancelled
+            self._cancelled.add(tag)
+            await asyncio.to_thread(self._cancel_until_ended, tag, calls)
+            if not already:
+                self.forget(tag)
+
+    def cancel(self, tag: str) -> None:
+        """Stop the tasks of a job and refuse to start more; a cancel before the submission counts too."""
+        self._cancelled.add(tag)
+        if self._context is not None:
+            self._cancel_now(self._context, tag)
+        if calls := list(self._calls.get(tag, ())):
+            self._threads.submit(self._cancel_until_ended, tag, calls)
+
+    def _cancel_until_ended(self, tag: str, calls: list[Future[None]]) -> None:
+        """Cancel Spark jobs again and again until they end: Spark ignores a tag whose job is still on its way."""
+        while self._context is not None and not self._jvm.stopping:
+            self._cancel_now(self._context, tag)
+            if not wait(calls, _CANCEL_SECONDS).not_done:
+                return
+
+    def _cancel_now(self, context: SparkContext, job_id: str) -> None:
+        given = [own for own, job in list(self._given.items()) if job == job_id]
+        for tag in (job_id, *given):
+            context.cancelJobsWithTag(tag)
+
+    def forget(self, tag: str) -> None:
+        """Forget that a job was cancelled, as it is over: its tag may be used again."""
+        self._cancelled.discard(tag)
+        self._calls.pop(tag, None)
+        self._waits.pop(tag, None)
+
+    def _run_spark_job(
+        self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
+    ) -> None:
+        """Run a Spark job; it is cancelled from outside by the first of its tags, or the job that it was given to."""
+        if tags[0] in self._cancelled:
+            raise Cancelled(tags[0])
+        context = self._context
+        if context is None:
+            raise Unavailable("SPARK_STARTING", "Spark is not up yet")
+        try:
+            for tag in tags:
+                context.addJobTag(tag)
+            context.setLocalProperty(WORKER_TASK, worker_task)
+            self._plan(context, count, profile).count()
+        except Exception as error:
+            if self._given.get(tags[0], tags[0]) in self._cancelled:
+                raise Cancelled(tags[0]) from None
+            self._jvm.end_if_gone()
+            self._jvm.end_if_spark_stopped(context)
+            why = cause(error)
+            _log.warning("spark gave up on a task", tag=tags[0], cause=why)
+            raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
+        finally:
+            context.clearJobTags()
+            # the thread goes on to other jobs: they are not to have the secret of this one, nor its environment
+            cleared: Any = None
+            context.setLocalProperty(WORKER_TASK, cleared)
+
+    def _plan(self, context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
+        """Return what Spark runs for a worker in each of `count` partitions; see `worker_plan`.
+
+        It is kept: building costs as much as running.
+        """
+        with self._lock:
+            plan = self._plans.get((count, profile))
+            if plan is None:
+                plan = self._plans[count, profile] = worker_plan(context, count, profile)
+            return plan

@@ -1,0 +1,170 @@
+"""The problems that keep Spark's workers from running functions, as errors. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from leman_core.model.errors import FailedPrecondition, LemanError, ResourceExhausted, Unavailable
+from leman_executor.spark.standalone_capacity import Capacity
+
+#: Reason of ResourceExhausted.
+CLUSTER_BUSY = "CLUSTER_BUSY"
+_ADVICE = (
+    "Install Leman there under the same path, name the workers' own interpreter (LEMAN_SPARK__PYTHON), or ship this "
+    "environment: `leman pack-env`"
+)
+_ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
+#: How Spark says that a master's url is none, and that the value of a setting is.
+_BAD_MASTER = re.compile(r"Master URL|Master must ")
+#: How Spark says that its driver's heap is too small for it.
+_SMALL_HEAP = re.compile(r"INVALID_DRIVER_MEMORY|Insufficient driver memory")
+#: Files that Spark has open at once, and some to spare.
+_OPEN_FILES = 1024
+_BAD_VALUE = re.compile(r"IllegalArgumentException|NumberFormatException")
+_MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)")
+_VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has different version[^\n]*")
+
+
+def unusable_python(message: str, host: str, python: str) -> LemanError | None:
+    """Return why a worker cannot run Python as it must (WORKER_PYTHON_UNUSABLE), from Spark's message on a failed task.
+
+    None where the task failed for another reason.
+    """
+    missing = _MISSING.search(message)
+    if missing is not None:
+        what = f"cannot run {missing[1]}: {missing[2].strip()}"
+    elif "from python worker" in message and (module := _NO_MODULE.search(message)) is not None:
+        what = f"runs {python}, which has no module {module[1]}"
+    elif (versions := _VERSIONS.search(message)) is not None:
+        what = f"runs {python}, which is another Python: {versions[0][:300]}"
+    else:
+        return None
+    return FailedPrecondition(
+        "WORKER_PYTHON_UNUSABLE", f"Spark's worker on {host} {what}. {_ADVICE}", host=host, python=python
+    )
+
+
+def unreachable(master: str, host: str, port: str, seconds: float, *, has_capacity: bool = False) -> Unavailable:
+    """Return the error (WORKERS_CANNOT_REACH_DRIVER) where no worker has called back in time.
+
+    Args:
+        has_capacity: It is known that the cluster is not full.
+    """
+    see = "" if has_capacity else ", and see that the cluster has free cores"
+    return Unavailable(
+        "WORKERS_CANNOT_REACH_DRIVER",
+        f"Spark's workers cannot reach the driver at {host}:{port}: none of {master} has called back within "
+        f"{seconds:g} s. Name an address of this machine that they reach (LEMAN_SPARK__DRIVER_HOST, "
+        f"LEMAN_SPARK__CALLBACK_PORT){see}",
+        retry_after_seconds=5.0,
+        host=host,
+        port=port,
+    )
+
+
+def busy(master: str, capacity: Capacity) -> ResourceExhausted:
+    """Return the error (CLUSTER_BUSY) where the cluster has no room for an executor of ours."""
+    if not capacity.workers:
+        why = f"the Spark master {master} has no workers"
+    elif capacity.used >= capacity.cores:
+        why = f"all {capacity.cores} cores of {master} are in use by other applications"
+    else:
+        why = (
+            f"no worker of {master} has the cores and the memory free that an executor is to have "
+            "(spark.executor.cores, spark.executor.memory)"
+        )
+    return ResourceExhausted(CLUSTER_BUSY, why, retry_after_seconds=30.0, master=master)
+
+
+def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as an executor that a function needs."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and no worker of {master} has that: "
+        f"the largest has {_largest(capacity)}. {_ASK_LESS}",
+        master=master,
+    )
+
+
+def no_worker_for(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as the settings want each executor."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"Each Spark executor is to have {_executor(cores, memory_bytes)}, and no worker of {master} has that: the "
+        f"largest has {_largest(capacity)}. Set spark.executor.cores and spark.executor.memory in LEMAN_SPARK__CONF to "
+        "what workers have, or have larger workers. Finished work is kept",
+        master=master,
+    )
+
+
+def _largest(capacity: Capacity) -> str:
+    largest = max(capacity.sizes, key=lambda size: (size.cores, size.memory_bytes))
+    return _executor(largest.cores, largest.memory_bytes)
+
+
+def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where Spark has started no executor as a function asks for in time."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and {master} has started none "
+        f"within {seconds:g} s (LEMAN_SPARK__RESOURCE_SECONDS). {_ASK_LESS}",
+        master=master,
+    )
+
+
+def no_room(master: str, cpus: int, largest: int) -> FailedPrecondition:
+    """Return the error (RESOURCES_NOT_AVAILABLE) where no executor has the cores that a worker takes."""
+    return FailedPrecondition(
+        "RESOURCES_NOT_AVAILABLE",
+        f"Each worker takes {_cores(cpus)} of one Spark executor, and the largest executor of {master} has "
+        f"{_cores(largest)}. Ask for fewer (num_cpus, spark.task.cpus), or have larger executors: spark.executor.cores "
+        "in LEMAN_SPARK__CONF says how large each is to be, and the cluster needs workers with so many free. "
+        "Finished work is kept",
+        master=master,
+    )
+
+
+def _cores(number: int) -> str:
+    return f"{number} core{'s' * (number > 1)}"
+
+
+def _executor(cores: int, memory_bytes: int) -> str:
+    return f"{_cores(cores)} and {memory_bytes / (1 << 30):.3g} GiB"
+
+
+def no_master(master: str) -> Unavailable:
+    """Return the error (SPARK_NOT_STARTED) where no master of a cluster has answered."""
+    return Unavailable(
+        "SPARK_NOT_STARTED",
+        f"Spark did not start: the master {master} has not answered within a minute. Is it up, of the same release of "
+        "Spark, reached from here, and LEMAN_SPARK__MASTER right?",
+        master=master,
+    )
+
+
+def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True, open_files: int = -1) -> Unavailable:
+    """Return the error (SPARK_NOT_STARTED) where there is no Spark at all.
+
+    Args:
+        cause: What the JVM or Spark said.
+        local: The master is this machine.
+        has_jvm: A JVM came up, and Spark did not start in it.
+        open_files: Files that the executor may have open at once; -1: any number.
+    """
+    if 0 <= open_files < _OPEN_FILES:
+        advice = (
+            f"The executor may open {open_files:,} files at once (ulimit -n), and Spark needs {_OPEN_FILES:,}: raise "
+            "that limit first"
+        )
+    elif _BAD_MASTER.search(cause):
+        advice = "See to LEMAN_SPARK__MASTER"
+    elif _SMALL_HEAP.search(cause):
+        advice = "See to LEMAN_SPARK__DRIVER_MEMORY"
+    elif not has_jvm:
+        advice = "See to LEMAN_SPARK__DRIVER_MEMORY, LEMAN_SPARK__CONF, JAVA_HOME and SPARK_HOME"
+    elif local or _BAD_VALUE.search(cause):
+        advice = "See to LEMAN_SPARK__CONF"
+    else:
+        advice = f"See to LEMAN_SPARK__CONF; and is the master {master} up, and LEMAN_SPARK__MASTER right?"
+    return Unavailable("SPARK_NOT_STARTED", f"Spark did not start: {cause.rstrip('.')}. {advice}")

@@ -1,0 +1,87 @@
+"""The error store of a database: failed rows, as a Lance table that workers and executors append to.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pyarrow as pa
+
+from leman_core.model.job import StoredRowError
+from leman_core.model.work import RowFailure
+from leman_core.storage.append_log import AppendLog
+
+_SCHEMA = pa.schema(
+    [
+        ("job_id", pa.string()),
+        ("column", pa.string()),
+        ("udf_version", pa.string()),
+        ("row_address", pa.int64()),
+        ("row_id", pa.int64()),
+        ("error_type", pa.string()),
+        ("error_message", pa.string()),
+        ("traceback", pa.string()),
+        ("attempt", pa.int32()),
+    ]
+)
+
+#: Stands in place of an exception's class where only the place of a failed row is stored.
+PLACE_ONLY = ""
+
+
+def errors_uri(database: str) -> str:
+    """Return where a database's failed rows are stored."""
+    return f"{database.rstrip('/')}/_leman/errors.lance"
+
+
+def open_log(uri: str) -> AppendLog:
+    """Return the table of failed rows; what is damaged of it is set aside, as no value depends on it."""
+    return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}", repairs=True)
+
+
+class JobErrors:
+    """The failed rows of one job; a `leman_core.model.ports.ErrorSink`.
+
+    Args:
+        uri: The table of failed rows; empty: nothing is stored.
+        job_id: The job.
+        column: The column that is computed.
+        udf_version: The version of the function.
+        store_messages: Whether to store what the function said of an error; False: only the places of failed rows.
+    """
+
+    def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, store_messages: bool = True) -> None:
+        self._log = open_log(uri) if uri else None
+        self._created = False
+        self._job_id = job_id
+        self._column = column
+        self._udf_version = udf_version
+        self._store_messages = store_messages
+
+    def store(self, failures: Sequence[RowFailure]) -> None:
+        """Append failed rows in one version of the table.
+
+        Raises:
+            LemanError: What `storage_errors.failed` makes of an error of the storage.
+        """
+        if self._log is not None:
+            if not self._created:  # the executor may have gone on without it, see `JobHistory.prepare`
+                self._log.create()
+                self._created = True
+            self._log.append([msgspec.to_builtins(self._stored(f)) for f in failures])
+
+    def _stored(self, failure: RowFailure) -> StoredRowError:
+        return StoredRowError(
+            job_id=self._job_id,
+            column=self._column,
+            udf_version=self._udf_version,
+            row_address=failure.row_address,
+            row_id=failure.row_id,
+            error_type=failure.error_type if self._store_messages else PLACE_ONLY,
+            error_message=failure.message if self._store_messages else "",
+            traceback=failure.traceback if self._store_messages else "",
+            attempt=failure.attempt,
+        )

@@ -1,0 +1,326 @@
+"""One pass over a fragment of a unit of work, from its rows to its column file.
+
+Runs on Spark workers: imports no gRPC and no Spark. It never commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from leman_core.model import keys
+from leman_core.model.errors import Internal, LemanError
+from leman_core.model.plan import CheckpointRef, StagedFile
+from leman_core.model.ranges import RowRange, merge, subtract, total
+from leman_core.model.row_states import RowState
+from leman_core.model.work import FragmentResult, FragmentWork, WorkContext
+from leman_core.process.crash_points import crash_point
+from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.checkpoints.rows import Piece
+from leman_core.storage.scan import Chunk
+from leman_executor.worker.checkpointing import Checkpoints
+from leman_executor.worker.computed_rows import CheckpointLost, KnownRows
+from leman_executor.worker.fragment_writer import Existing, FragmentWriter, Unwritten
+from leman_executor.worker.installed_file import InstalledFile
+from leman_executor.worker.row_source import RowSource, only, without
+from leman_executor.worker.slice_evaluation import Evaluation
+from leman_executor.worker.unit_runtime import UnitRuntime
+
+#: Seconds that a unit may take beyond its budget to finish a fragment: one that is given back is assembled by another
+#: unit.
+_GRACE_SECONDS = 0.25
+
+
+class OutOfBudget(Exception):
+    """The unit's time is up; what is in no checkpoint is left to be done."""
+
+
+class FragmentPass:
+    """One pass over one fragment in physical order.
+
+    Evaluates rows where the work asks for it and copies the others from checkpoints; after every checkpoint interval
+    the rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint, as its
+    column file serves as one. So the budget does not end a pass that relies on that file for some rows (see
+    `Checkpoints`), or that is almost done.
+    """
+
+    def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime) -> None:
+        self._context = context
+        self._work = work
+        self._runtime = runtime
+        self._reader = runtime.reader
+        self._meter = runtime.meter
+        self._field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
+        self._fixed_before = runtime.meter.fixed
+        self._writer: FragmentWriter | None = None
+        self._left_out = 0
+        self._current = InstalledFile(context, work, runtime.reader, self._field)
+        self._known = self._known_rows()
+        self._rows = RowSource(context, work, runtime, self._current)
+        self._checkpoints = Checkpoints(context, work, runtime, self._field)
+        self._evaluation = Evaluation(work, runtime, self._field.type, self._checkpoints.failed)
+
+    def run(self) -> FragmentResult:
+        """Do the work, or as much of it as the budget allows.
+
+        Raises:
+            JobFailing: A row failed for which the error policy ends the job; what was evaluated before is stored.
+            Internal: RANGE_LOST, where the fragment is to be finished and some of its rows are neither stored nor to
+                be computed here.
+        """
+        while True:
+            try:
+                return self._run()
+            except CheckpointLost as lost:
+                self._checkpoints.flush()
+                self._forget(lost.ref)
+
+    def _run(self) -> FragmentResult:
+        work = self._work
+        self._left_out = 0
+        if work.finish:
+            self._check_covered(work)
+            self._writer = self._new_writer()
+        try:
+            for covered, compute in _segments(work):
+                if compute:
+                    self._compute(covered)
+                else:
+                    self._copy(covered)
+        except OutOfBudget:
+            self._writer = None
+            return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
+        except BaseException:
+            self._writer = None
+            with contextlib.suppress(LemanError):
+                self._checkpoints.flush_certain()
+            raise
+        return self._finish() if self._writer is not None else self._result(left=[])
+
+    def _check_covered(self, work: FragmentWork) -> None:
+        """Check that every row is computed here or stored: a finished fragment has no NULL in place of a value."""
+        stored = [r.range for r in work.checkpoints if r.settles]
+        open_ranges = subtract([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
+        if open_ranges:
+            raise Internal("RANGE_LOST", f"nobody computed rows {open_ranges} of fragment {work.fragment_id}")
+
+    def _result(self, left: Sequence[RowRange], **more: object) -> FragmentResult:
+        counts = self._meter.fragment
+        return FragmentResult(
+            self._work.fragment_id,
+            checkpoints=tuple(self._checkpoints.refs),
+            left=tuple(left),
+            rows_evaluated=counts.evaluated,
+            rows_computed=counts.evaluated - counts.failed,
+            rows_failed=counts.failed_safe,
+            **more,  # type: ignore[arg-type]
+        )
+
+    def _finish(self) -> FragmentResult:
+        """Publish the column file, then the record that lets a later run find it before it is committed.
+
+        In an object store a small file and its record are put at the same time, as neither waits for the other: a
+        record of a file that is not there is passed over by plans, and forgotten where the file is refused.
+        """
+        writer, work = self._writer, self._work
+        if writer is None:
+            raise RuntimeError("finish without a writer")
+        if at_once := writer.is_put_at_once:
+            with self._meter.checkpointing():
+                self._checkpoints.store_failures()
+        with self._meter.writing() as taken:
+            deletions = self._reader.deletions(work.fragment_id) if work.task.deleted_rows else None
+            beside = partial(self._store_record, writer) if at_once else None
+            staged = writer.finish(self._settled_filters(), deletions, self._context.versions[1:], beside)
+        self._meter.waited(taken(), staged.size_bytes)
+        crash_point("worker.file_written")
+        if not at_once:
+            with self._meter.checkpointing() as taken:
+                self._checkpoints.store_failures()
+                self._store_record(writer, staged)
+            self._meter.waited(taken(), 0)
+        crash_point("worker.record_stored")
+        counts = self._meter.fragment
+        self._meter.safe(counts.evaluated - counts.safe, self._checkpoints.failed_unstored)
+        failed_before = self._current.failed_before + self._left_out
+        return self._result(left=[], staged=staged, failed_before=failed_before)
+
+    def _store_record(self, writer: FragmentWriter, staged: StagedFile) -> None:
+        key = keys.record_key(self._work.task.checkpoint_prefix, self._work.fragment_id)
+        self._runtime.store[key] = self._record(staged, writer).to_batch()
+
+    def _record(self, staged: StagedFile, writer: FragmentWriter) -> FragmentRecord:
+        work, context = self._work, self._context
+        return FragmentRecord(
+            file=staged.file,
+            src_data_files=work.task.input_files,
+            output_field_ids=context.output_field_ids,
+            column_id=context.column_id,
+            fingerprint=work.task.fingerprint,
+            size_bytes=staged.size_bytes,
+            digest=staged.digest,
+            physical_rows=staged.physical_rows,
+            rows_computed=staged.rows_computed,
+            rows_failed=staged.rows_failed,
+            replaces=work.task.current_file,
+            states=writer.row_states,
+            rows_older=writer.rows_older,
+        )
+
+    def _settled_filters(self) -> frozenset[str]:
+        """Return the md5 of each filter whose matching rows are all settled once this pass is done."""
+        if self._context.failed_only:
+            return self._current.filters
+        if not self._context.selective:
+            return frozenset()
+        return self._current.filters | {keys.filter_id(self._work.task.checkpoint_prefix)}
+
+    # segments
+
+    def _copy(self, covered: RowRange) -> None:
+        """Copy rows that are known from checkpoints and the current file to the new file."""
+        if self._writer is None:
+            return
+        # a retry's checkpoints hold few rows of long ranges
+        steps = self._known.small_steps if self._context.failed_only else self._known.steps
+        for chunk in steps(covered):
+            with self._meter.writing() as taken:
+                pieces = self._known.settled(chunk)
+            self._meter.waited(taken(), sum(piece.values.nbytes for piece in pieces))
+            pieces += self._came_back(chunk, pieces)
+            with self._meter.writing():
+                self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
+
+    def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
+        """Return rows that were deleted when the checkpoints of a range were stored and that a restore brought back."""
+        gone = self._known.deleted(covered)
+        if not len(gone):
+            return []
+        found: list[Piece] = []
+        for chunk in self._rows.chunks(covered):
+            asked = only(without(chunk, known), gone)
+            others = self._known.of_other_filters(chunk.covered, asked.offsets)
+            found += [*others, *self._evaluation.all(without(asked, others))]
+        return found
+
+    def _compute(self, covered: RowRange) -> None:
+        self._checkpoints.begin(covered.start, written=self._writer is not None)
+        for chunk in self._rows.chunks(covered):
+            others = self._known.of_other_filters(chunk.covered, chunk.offsets)
+            known = [*self._known.settled(chunk.covered), *others]
+            if not self._context.failed_only:  # a retry names the file in its keys, so the known rows are certain
+                self._checkpoints.add_known(known)
+            unwritten = Unwritten(
+                self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes, self._left_failed
+            )
+            self._evaluate_chunk(without(chunk, known), covered.end, unwritten)
+            self._checkpoints.cover(chunk.covered.end)
+            with self._meter.writing():
+                unwritten.write(chunk.covered.end)
+        if self._writer is None:
+            self._checkpoints.flush()
+
+    def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
+        """Return rows that failed, under any version, and that the filter leaves out: they stay failed."""
+        if not self._context.selective:
+            return []
+        left = self._current.still_failed(covered, pieces, self._live(covered))
+        if left is None:
+            return []
+        if left.states is not None:
+            self._left_out += int(np.count_nonzero(left.states == RowState.FAILED))
+        return [left]
+
+    def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
+        """Evaluate a chunk slice by slice.
+
+        Raises:
+            OutOfBudget: The time is up and work is left; what was evaluated is stored.
+        """
+        at = safe_to = 0
+        for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.capacity, self._time_is_up):
+            at += len(piece.offsets)
+            safe_to = int(chunk.offsets[at]) if at < len(chunk.offsets) else chunk.covered.end
+            with self._meter.writing():
+                unwritten.add(piece, safe_to)
+            self._checkpoints.add(piece, safe_to)
+        if at and safe_to < end and (at < len(chunk.offsets) or self._time_is_up()):
+            self._checkpoints.flush_certain()
+            raise OutOfBudget
+
+    def _time_is_up(self) -> bool:
+        if self._runtime.stopped():
+            return True
+        if not self._runtime.out_of_time() or self._meter.has_doubtful_rows:
+            return False
+        return not self._checkpoints.has_skipped and self._seconds_left() > max(_GRACE_SECONDS, self._seconds_again)
+
+    @property
+    def _seconds_again(self) -> float:
+        """Return the seconds another unit would need to get as far: this one has read what is stored of the rest."""
+        return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
+
+    def _seconds_left(self) -> float:
+        """Estimate the seconds left, at the pace since the first call, if all rows that are left need evaluation."""
+        evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
+        spent = self._runtime.clock() - began if began is not None else 0.0
+        return (total(self._work.ranges) - evaluated) * spent / max(1, evaluated)
+
+    def _forget(self, lost: CheckpointRef) -> None:
+        """Drop a checkpoint that turned out damaged: its rows are computed after all."""
+        self._checkpoints.forget(lost.key)
+        stored = self._checkpoints.refs
+        kept = tuple(r for r in (*self._work.checkpoints, *stored) if r.key != lost.key)
+        covered = [r.range for r in kept if r.settles]
+        again = subtract([lost.range], covered) if lost.settles else []
+        ranges = subtract([*self._work.ranges, *again], [r.range for r in stored])
+        self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge(ranges)))
+        self._known = self._known_rows()
+
+    # what is there already
+
+    def _known_rows(self) -> KnownRows:
+        return KnownRows(self._runtime.store, self._work.checkpoints, self._current.settled, self._field.type)
+
+    def _new_writer(self) -> FragmentWriter:
+        work, context = self._work, self._context
+        keeps_others = bool(work.task.current_file) and (context.selective or work.task.extend_current)
+        return FragmentWriter(
+            context.uri,
+            self._field,
+            work.task.fingerprint,
+            work.task.physical_rows,
+            existing=Existing(work.task.current_file, self._existing) if keeps_others else None,
+            live=self._live,
+            selective=context.selective or context.failed_only,
+            file_format=self._reader.file_format,
+        )
+
+    def _existing(self, covered: RowRange) -> pa.Array:
+        return self._reader.values(self._work.fragment_id, covered, self._field.name)
+
+    def _live(self, covered: RowRange) -> npt.NDArray[np.bool_]:
+        if not self._work.task.deleted_rows:
+            return np.ones(covered.rows, np.bool_)
+        return self._reader.live(self._work.fragment_id, covered)
+
+
+def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
+    """Yield ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
+    if not work.finish:
+        yield from ((r, True) for r in merge(work.ranges))
+        return
+    at = 0
+    for covered in merge(work.ranges):
+        if covered.start > at:
+            yield RowRange(at, covered.start), False
+        yield covered, True
+        at = covered.end
+    if at < work.task.physical_rows:
+        yield RowRange(at, work.task.physical_rows), False

@@ -1,0 +1,241 @@
+"""Writes the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from leman_core.model import changed_rows, keys, row_states
+from leman_core.model.equal_values import equal_rows
+from leman_core.model.plan import StagedFile
+from leman_core.model.ranges import RowRange
+from leman_core.model.row_states import RowState, States
+from leman_core.storage import column_file_writer, column_files
+from leman_core.storage.checkpoints.rows import Piece
+from leman_core.storage.concatenation import joined
+from leman_core.storage.deletions import Deletions
+
+_EMIT_BYTES = 16 << 20
+
+Live = Callable[[RowRange], npt.NDArray[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Existing:
+    """The column's current file, whose values rows may keep."""
+
+    file: str
+    values: Callable[[RowRange], pa.Array]
+
+
+class FragmentWriter:
+    """Writes one fragment's column file from ranges in ascending order without gaps.
+
+    The pieces that lie in a range may come in any order. Rows that no piece has keep their existing value, or become
+    NULL. Of these, deleted rows are settled; the others count as untouched, which only a selective request may leave.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        field: pa.Field,
+        fingerprint: str,
+        physical_rows: int,
+        *,
+        existing: Existing | None,
+        live: Live,
+        selective: bool,
+        file_format: tuple[int, int] = (2, 2),
+    ) -> None:
+        self._uri = uri
+        self._changed: changed_rows.Mask | None = None
+        self._field = field
+        self._fingerprint = fingerprint
+        self._physical_rows = physical_rows
+        self._existing = existing
+        self._live = live
+        self._selective = selective
+        self._writer = column_file_writer.ColumnFileWriter(uri, field, file_format)
+        self._attempt = secrets.token_hex(6)
+        self._at = 0
+        self._states: States | None = None
+        self.untouched = 0
+        self.rows_older = 0
+        self._name = keys.column_file_name(fingerprint, self._attempt, partial=selective)
+        self._writer.open(self._name)
+
+    @property
+    def row_states(self) -> bytes:
+        """Return the states of the finished file as `row_states.encode` gives them; empty: all are computed."""
+        return self._writer.row_states
+
+    def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
+        """Write the rows of a range.
+
+        Raises:
+            ValueError: The range does not begin where the last one ended.
+        """
+        if covered.start != self._at:
+            raise ValueError(f"range {covered} does not follow offset {self._at}")
+        self._at = covered.end
+        if _in_sequence(covered, pieces):
+            for piece in pieces:
+                self._writer.write(piece.values)
+                at = int(piece.offsets[0])
+                part = RowRange(at, at + len(piece.offsets))
+                self._note(part, piece.states)
+                if self._existing is not None:
+                    equal = None if piece.kept else equal_rows(piece.values, self._existing.values(part))
+                    self._keep(part, np.ones(part.rows, np.bool_) if equal is None else equal)
+            return
+        values, states = self._aligned(covered, pieces)
+        self._writer.write(values)
+        self._note(covered, states)
+
+    def _aligned(self, covered: RowRange, pieces: Sequence[Piece]) -> tuple[pa.Array, States]:
+        existing = self._existing
+        base = pa.nulls(covered.rows, self._field.type) if existing is None else existing.values(covered)
+        sources = [base]
+        position = np.arange(covered.rows, dtype=np.int64)
+        states = np.full(covered.rows, RowState.COMPUTED, np.uint8)
+        kept = np.full(covered.rows, existing is not None)
+        begin = covered.rows
+        for piece in pieces:
+            at = piece.offsets - covered.start
+            kept[at] = piece.kept
+            position[at] = np.arange(begin, begin + len(at))
+            states[at] = RowState.COMPUTED if piece.states is None else piece.states
+            sources.append(piece.values)
+            begin += len(at)
+        absent = position < covered.rows
+        if absent.any():
+            states[self._live(covered) & absent] = RowState.UNTOUCHED
+        values = joined(sources).take(pa.array(position))
+        if existing is not None:
+            self._keep(covered, kept | equal_rows(values, base))
+        return values, states
+
+    def _note(self, covered: RowRange, states: States | None) -> None:
+        if states is None or bool((states == RowState.COMPUTED).all()):
+            return
+        if self._states is None:
+            self._states = np.full(self._physical_rows, RowState.COMPUTED, np.uint8)
+        self._states[covered.start : covered.end] = states
+        self.untouched += int((states == RowState.UNTOUCHED).sum())
+
+    def _keep(self, covered: RowRange, kept: changed_rows.Mask) -> None:
+        """Record which rows of a range have the same value as in the file that is replaced."""
+        if not kept.any():
+            return
+        if self._changed is None:
+            self._changed = np.ones(self._physical_rows, np.bool_)
+        self._changed[covered.start : covered.end] = ~kept
+
+    def _predecessors(self) -> bytes:
+        """Return what the file says of those that it follows; empty: nothing of them is kept."""
+        if self._changed is None or self._existing is None:
+            return b""
+        file = self._existing.file
+        earlier = column_files.read_predecessors(self._uri, file)
+        return changed_rows.encode(changed_rows.succeed(file, self._changed, earlier))
+
+    @property
+    def is_put_at_once(self) -> bool:
+        """Whether `finish` puts the file into an object store in one request."""
+        return self._writer.is_put_at_once
+
+    def finish(
+        self,
+        filters: frozenset[str],
+        deletions: Deletions | None = None,
+        older: Sequence[str] = (),
+        beside: Callable[[StagedFile], None] | None = None,
+    ) -> StagedFile:
+        """Publish the file under a name that says whether all rows are settled.
+
+        Args:
+            filters: md5 of each filter under which every matching row is settled.
+            deletions: The rows that have no value because they are deleted.
+            older: First halves of fingerprints of earlier versions; see `leman_core.model.row_states.encode`.
+            beside: See `ColumnFileWriter.close`.
+
+        Raises:
+            ValueError: Rows are missing.
+        """
+        if self._at != self._physical_rows:
+            raise ValueError(f"{self._at} of {self._physical_rows} rows were written")
+        if self.untouched and not self._selective:
+            raise ValueError(f"{self.untouched} rows that are not deleted have no value")
+        if self._states is not None:
+            self.rows_older = int((row_states.versions(self._states) > 0).sum())
+        name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
+        self._writer.predecessors = self._predecessors()
+        return self._writer.close(self._states, filters, name, deletions, older, beside)
+
+
+class Unwritten:
+    """Rows of a chunk that have not reached the writer yet.
+
+    The writer, where there is one, gets them before they take more memory than `most_bytes`, or than is worth holding.
+
+    Args:
+        writer: What writes the column file; None: nothing is written.
+        start: The offset where the chunk begins.
+        known: Rows of the chunk that need no evaluation.
+        most_bytes: How much memory the rows may take.
+        left: Returns what else is to be written of a range, beside the given pieces.
+    """
+
+    def __init__(
+        self,
+        writer: FragmentWriter | None,
+        start: int,
+        known: Sequence[Piece],
+        most_bytes: int,
+        left: Callable[[RowRange, Sequence[Piece]], Sequence[Piece]],
+    ) -> None:
+        self._writer = writer
+        self._most = min(_EMIT_BYTES, most_bytes)
+        self._at = start
+        self._known = known
+        self._left = left
+        self._pieces: list[Piece] = []
+        self._bytes = 0
+
+    def add(self, piece: Piece, covered_to: int) -> None:
+        """Add the next evaluated rows; all rows before `covered_to` are known or have been added."""
+        if self._writer is None:
+            return
+        self._pieces.append(piece)
+        self._bytes += piece.values.nbytes
+        if self._bytes >= self._most:
+            self.write(covered_to)
+
+    def write(self, covered_to: int) -> None:
+        """Write what was added since the last time."""
+        covered = RowRange(self._at, covered_to)
+        if self._writer is None or covered.rows <= 0:
+            return
+        known = [held for piece in self._known if (held := piece.within(covered)) is not None]
+        pieces = [*known, *self._pieces]
+        self._writer.emit(covered, [*pieces, *self._left(covered, pieces)])
+        self._at, self._pieces, self._bytes = covered_to, [], 0
+
+
+def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
+    """Tell whether the pieces, in this order, are the rows of the range without a gap: then none has to be aligned."""
+    at = covered.start
+    for piece in pieces:
+        first, last = int(piece.offsets[0]), int(piece.offsets[-1])
+        if first != at or last - first + 1 != len(piece.offsets):
+            return False
+        at = last + 1
+    return at == covered.end

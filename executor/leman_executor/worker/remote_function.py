@@ -1,0 +1,315 @@
+"""Has a remote function called by its servers, over Arrow Flight (docs/remote_functions.md).
+
+Batches go to the idlest of the servers that are fast (`server_order`). One that cannot be reached, or serves another
+version, is left alone for a while, and the batch goes to the next one. Loaded where a remote function runs only. Runs
+on Spark workers: imports no gRPC of Python's and no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from leman_core.functions.remote import servers
+from leman_core.model.errors import LemanError, Unavailable
+from leman_core.model.udf import ErrorAction
+from leman_core.model.work import UdfRef
+from leman_executor.worker import user_errors
+from leman_executor.worker.answer_watch import AnswerWatch
+from leman_executor.worker.remote_errors import (
+    WAITED_FOR,
+    AnswerTooLarge,
+    BatchNotes,
+    BatchTooLarge,
+    FunctionLost,
+    NoAnswer,
+    NoServer,
+    ServerError,
+    StreamBroken,
+)
+from leman_executor.worker.remote_server import RemoteServer
+from leman_executor.worker.remote_stream import Stream
+from leman_executor.worker.server_order import in_order
+from leman_executor.worker.suspect_turns import SuspectTurns
+
+#: So often the same batch may break the connection. Rows that are isolated anyway do so no more often than it takes:
+#: beside others and by themselves, and a part of those that did so once.
+_MOST_BREAKS, _MOST_BREAKS_OF_ISOLATED, _MOST_BREAKS_OF_PART = 3, 2, 1
+#: So often a batch may be left unanswered for as long as servers may be silent.
+_MOST_SILENCES = 2
+#: After so many seconds without any other server those are asked, too, with which that takes long.
+_LAST_RESORT_SECONDS = 5.0
+#: Servers of which an error tells why they cannot be reached.
+_MOST_TOLD = 3
+#: Seconds for which TLS may fail with all servers: certificates are renewed.
+_TLS_SECONDS = 5.0
+Resting = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def function_key(ref: UdfRef) -> str:
+    """Return name and version of a function."""
+    return f"{ref.name}@{ref.version}"
+
+
+class RemoteFunction:
+    """A function that servers compute; any number of threads may call it. Its streams are open until its block ends.
+
+    Args:
+        ref: The function; it is a remote one.
+        output: The type of its values.
+        stopped: Tells whether the unit is to give back what is left: then nobody waits for servers.
+        suspects: The turns of batches that broke connections.
+        notes: Is told of servers that are left out.
+        clock: Seconds, as `time.monotonic` counts them.
+        sleep: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        ref: UdfRef,
+        output: pa.DataType,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        suspects: SuspectTurns | None = None,
+        notes: BatchNotes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if ref.remote is None:
+            raise ValueError(f"function {ref.name} is no remote one")
+        self._name = function_key(ref)
+        self._patience = ref.remote.patience_seconds
+        self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
+        self._stopped = stopped
+        self._clock, self._sleep = clock, sleep
+        #: Whether a call that takes too long is ended by the watchdog, with this process.
+        self._has_timeout = ref.timeout_seconds > 0 and not ref.remote.answer_seconds
+        first = ref.timeout_seconds if self._has_timeout and len(ref.remote.servers) > 1 else ref.remote.answer_seconds
+        self._watches = AnswerWatch(first), AnswerWatch(ref.remote.answer_seconds)
+        self._servers = [
+            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock=clock)
+            for access in ref.remote.servers
+        ]
+        self._turn = random.randrange(len(self._servers))
+        self._taking = threading.Lock()
+        #: Whether no server could be had for as long as they are waited for.
+        self.had_no_server = False
+        #: Whether a server answered more than it was asked.
+        self.is_doubted = False
+        self._suspects = suspects or SuspectTurns(access.address for access in ref.remote.servers)
+        rule = ref.error_policy.rule_for(user_errors.names(FunctionLost()), "", 1)
+        self._isolates = rule is not None and rule.action is ErrorAction.SKIP
+        self._notes = notes
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.close()
+        for watch in self._watches:
+            watch.close()
+
+    def finish(self) -> None:
+        """End all streams that nobody uses, once all batches are answered, and see that each was answered once.
+
+        Raises:
+            LemanError: FUNCTION_PROTOCOL; then `is_doubted`: values may stand at wrong rows.
+        """
+        try:
+            for server in self._servers:
+                server.finish()
+        except NoServer as error:
+            self.is_doubted = True
+            raise error.error from None
+
+    def __call__(self, batch: pa.RecordBatch, resting: Resting = contextlib.nullcontext) -> pa.Array:
+        """Return the values for a batch, whose columns are those that the function reads, in order.
+
+        Args:
+            batch: The rows.
+            resting: Gives blocks in which no server is at work on the batch: their time is none of the call's.
+
+        Raises:
+            ServerError: The function failed for the batch.
+            FunctionLost: The batch broke the connection again and again.
+            BatchTooLarge: It has more bytes than servers take.
+            NoServer: No server may be given the batch, which is not to blame for that.
+        """
+        rows = self._as_declared(batch)
+        if rows.nbytes > servers.MOST_SENT_BYTES:
+            raise BatchTooLarge(self._too_large(rows))
+        with contextlib.ExitStack() as turn:
+            try:
+                values = self._tried(rows, resting, turn)
+            except FunctionLost:
+                self._suspects.note_lost(len(batch))
+                raise
+            except ServerError:
+                self._note_answered(len(batch))
+                raise
+        self._note_answered(len(batch))
+        return values
+
+    def _note_answered(self, rows: int) -> None:
+        self._suspects.note_answered(rows)
+
+    def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
+        """Give the batch to servers until one answers; once it broke a connection, as the only suspect that is tried.
+
+        Args:
+            turn: Gets the turn, which lasts until the batch is answered or lost.
+        """
+        broken: StreamBroken | None = None
+        alone, breaks, silences = False, 0, 0
+        tries = self._most_breaks(len(rows))
+        while breaks < tries:
+            with resting():
+                if not alone and (breaks or self._suspects.suspected):
+                    turn.enter_context(self._suspects.one())
+                    alone = True
+                server, stream = self._stream(len(rows))
+            watch = self._watches[min(silences, 1)]
+            try:
+                with resting() if self._has_timeout and watch.seconds else contextlib.nullcontext():
+                    values = server.call(stream, rows, watch)
+            except NoAnswer as error:
+                server.was_silent(stream, error, watch.seconds)
+                silences += 1
+                if silences == _MOST_SILENCES:
+                    raise NoServer(self._silent(error)) from None
+            except StreamBroken as error:
+                server.broke(stream)
+                broken, breaks = error, breaks + 1
+                self._note_broken(error, alone=alone)
+            except (ServerError, NoServer):
+                stream.close()  # it would go on; but a server that says more than that would shift all values after it
+                raise
+            else:
+                server.give_back(stream)
+                return values
+        raise FunctionLost(self._lost(broken, "once" if tries == 1 else f"{tries} times"))
+
+    def _too_large(self, rows: pa.RecordBatch) -> str:
+        size, most = f"{rows.nbytes / (1 << 20):.0f} MiB", servers.MOST_SENT_BYTES >> 20
+        if len(rows) == 1:
+            return (
+                f"the inputs of this row have {size}, and servers of function {self._name} take {most} MiB: have the "
+                "function read a smaller column, such as the value's place, or compute it in Python"
+            )
+        return (
+            f"a batch of {len(rows)} rows has {size}, and servers of function {self._name} take {most} MiB: give the "
+            "function a smaller `batch_size`. An error policy that skips has the rows found and the others computed"
+        )
+
+    def _lost(self, broken: StreamBroken | None, times: str) -> str:
+        found = "An error policy that skips has the rows found and the others computed"
+        if isinstance(broken, AnswerTooLarge):
+            return (
+                f"servers of function {self._name} answered too much for this batch, {times}: {broken}. Give the "
+                f"function a smaller `batch_size`, or have it answer less for a row. {found}"
+            )
+        return (
+            f"connections to servers of function {self._name} broke {times} over this batch: {broken}. See the "
+            f"servers' log for what ended them. {found}, and a smaller `batch_size` helps where memory ran out"
+        )
+
+    def _most_breaks(self, rows: int) -> int:
+        """Return how often a batch may break the connection until it is to blame; one row alone has most chances."""
+        if rows > 1 and self._suspects.is_part(rows):
+            return _MOST_BREAKS_OF_PART
+        return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
+
+    def _silent(self, error: NoAnswer) -> Unavailable:
+        return servers.unavailable(
+            f"Servers of function {self._name} take a batch and do not answer it, {_MOST_SILENCES} times in "
+            f"succession: {error} (LEMAN_UDF__REMOTE_ANSWER_SECONDS, as the function has no `timeout`). See what they "
+            "wait for. Where a batch takes that long, give the function a `timeout`, or a smaller `batch_size`, and "
+            "run the job again: what was finished is kept"
+        )
+
+    def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
+        if alone and self._notes is not None:
+            self._notes.connection_broken(str(error))
+
+    def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the types that the function reads; a column may differ in how it holds its values."""
+        columns = []
+        for column, field in zip(batch.columns, self._inputs, strict=True):
+            plain = (
+                column.dictionary_decode() if isinstance(column, pa.DictionaryArray) != _dictionary(field) else column
+            )
+            columns.append(plain if plain.type == field.type else plain.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._inputs)
+
+    def _stream(self, rows: int) -> tuple[RemoteServer, Stream]:
+        """Return a stream to the server that is to have so many rows, and wait for one where none can be reached."""
+        began = self._clock()
+        while True:
+            candidates = self._candidates(rows, self._clock() - began)
+            for server in candidates:
+                if server.left_alone_for() > 0:
+                    continue
+                try:
+                    return server, server.stream()
+                except LemanError as error:  # it is kept with the server
+                    self._tell(error)
+            refusals = [server.refusal for server in self._servers if server.refusal is not None]
+            waited = self._clock() - began
+            if len(refusals) == len(self._servers) and self._hopeless(refusals, waited):
+                raise NoServer(self._refusal(refusals))
+            self._sleep(max(0.0, min(server.left_alone_for() for server in candidates)))
+
+    def _candidates(self, rows: int, waited: float) -> list[RemoteServer]:
+        """Return the servers that may be asked, the best first; of equal ones another one each time."""
+        with self._taking:
+            self._turn = (self._turn + 1) % len(self._servers)
+            begin = self._turn
+        turned = [*self._servers[begin:], *self._servers[:begin]]
+        now = self._clock()
+        quick = in_order([server for server in turned if not server.is_avoided], rows, now)
+        if quick and waited < _LAST_RESORT_SECONDS:
+            return quick
+        return [*quick, *in_order([server for server in turned if server.is_avoided], rows, now)]
+
+    def _tell(self, error: LemanError) -> None:
+        """Tell once of a server that is left out although it is there."""
+        if self._notes is not None and not isinstance(error, Unavailable) and error.message not in self._told:
+            self._told.add(error.message)
+            self._notes.server_refused(error.message)
+
+    def _hopeless(self, refusals: list[LemanError], waited: float) -> bool:
+        if any(isinstance(error, Unavailable) for error in refusals):
+            worth = self._patience
+        elif any(error.reason in WAITED_FOR for error in refusals):
+            worth = min(self._patience, _TLS_SECONDS)
+        else:
+            return True
+        return waited >= worth or self._stopped()
+
+    def _refusal(self, refusals: list[LemanError]) -> LemanError:
+        """Return why no server computes: what one said that answered, or else what was seen of each."""
+        said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
+        if said is not None:
+            return said
+        self.had_no_server = True
+        told = ". ".join(server.seen for server in self._servers[:_MOST_TOLD])
+        return servers.unavailable(
+            f"No server of function {self._name} could be had for {self._patience:g} s "
+            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, mend those that end or hang, or register the "
+            "function at other addresses, and run the job again"
+        )
+
+
+def _dictionary(field: pa.Field) -> bool:
+    return bool(pa.types.is_dictionary(field.type))

@@ -1,0 +1,365 @@
+"""One unit of work on a worker: reserve, look again, compute each fragment, report.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import structlog
+
+from leman_core.model import keys
+from leman_core.model.errors import INTERNAL_BUG, LemanError
+from leman_core.model.plan import CheckpointRef
+from leman_core.model.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
+from leman_core.model.ranges import RowRange, subtract
+from leman_core.model.udf import UdfKind
+from leman_core.model.work import (
+    FragmentResult,
+    FragmentWork,
+    RowFailure,
+    UnitFailure,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
+from leman_core.storage.checkpoints.records import read_record
+from leman_core.storage.past_reader import PastReader
+from leman_core.storage.scan import CHUNK_ROWS, FragmentReader
+from leman_core.storage.tables import current_file
+from leman_executor.worker import user_errors
+from leman_executor.worker.evaluator import JobFailing, OutputError
+from leman_executor.worker.evaluator_loading import load_evaluator
+from leman_executor.worker.fragment_pass import FragmentPass
+from leman_executor.worker.meter import Meter
+from leman_executor.worker.remote_errors import WAITED_FOR
+from leman_executor.worker.slice_sizes import Slices, SliceSizer
+from leman_executor.worker.source_inputs import SourcedReader
+from leman_executor.worker.span_recorder import SpanRecorder
+from leman_executor.worker.unit_runtime import Evaluates, UnitRuntime
+from leman_executor.worker.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from leman_executor.worker.remote_function import RemoteFunction
+
+_log = structlog.get_logger(__name__)
+
+#: After a worker's death checkpoints are frequent at first, so that the next death loses little work.
+_LOST_INTERVAL = 0.25
+#: Inputs of a failed row that its error shows, and characters of each.
+_INPUTS_SHOWN, _INPUT_CHARS = 4, 60
+
+
+def never() -> bool:
+    """Return False: nobody asks the unit to stop."""
+    return False
+
+
+class UnitRunner:
+    """Runs one unit; calls `stopped` now and then, which tells whether to give back what is left.
+
+    Args:
+        reader: Reads the table; None: one of its own is opened.
+    """
+
+    def __init__(  # noqa: PLR0913 - its surroundings, all by name
+        self,
+        context: WorkContext,
+        unit: WorkUnit,
+        *,
+        store: CheckpointStore,
+        reservations: Reservations,
+        sink: ProgressSink,
+        errors: ErrorSink,
+        clock: Callable[[], float] = time.monotonic,
+        stopped: Callable[[], bool] = never,
+        reader: FragmentReader | None = None,
+    ) -> None:
+        self._context = context
+        self._given_reader = reader
+        self._unit = unit
+        self._store = store
+        self._reservations = reservations
+        self._errors = errors
+        self._spans = SpanRecorder() if unit.traceparent else None
+        self._meter = Meter(unit.unit_id, sink, self._spans)
+        self._clock = clock
+        self._keeper = _ReservationKeeper(reservations, context.holder, context.reservation_ttl)
+        self._asked_to_stop = stopped
+        self._began = time.monotonic()
+        self._deadline: float | None = None
+        self._evaluator: Evaluates | None = None
+        kind = context.udf.kind
+        fixed = CHUNK_ROWS if kind is UdfKind.SQL else context.udf.batch_size or unit.slice_rows  # Lance sizes SQL's
+        most = min(CHUNK_ROWS, unit.slice_rows or CHUNK_ROWS)
+        self._sizer = SliceSizer(scalar=kind is UdfKind.SCALAR, most=most, fixed=fixed)
+        self._slices = Slices(1 if unit.slice_rows or kind is UdfKind.SQL else context.threads)
+        self._connections = contextlib.ExitStack()
+        self._remote: RemoteFunction | None = None
+        self._watchdog = Watchdog(context.udf.timeout_seconds, self._meter.overran)
+
+    def run(self) -> UnitOutcome:
+        """Run the unit and return its outcome.
+
+        Raises nothing for what the function or the store does: that is in the outcome.
+        """
+        results: list[FragmentResult] = []
+        failure = None
+        with self._keeper as keeper, self._connections, self._slices, self._watchdog:
+            try:
+                with self._meter.opening():
+                    reader = self._reader()
+                for work in self._unit.works:
+                    if self._out_of_time() and work.ranges:
+                        results.append(FragmentResult(work.fragment_id, left=work.ranges))
+                    else:
+                        results.append(self._fragment(work, reader, keeper))
+                        self._begin_budget()  # even where no row had to be evaluated
+                if self._remote is not None:
+                    self._remote.finish()
+            except JobFailing as error:
+                failure = self._blame(error, reader)
+            except LemanError as error:
+                if self._remote is not None and self._remote.is_doubted:
+                    results.clear()
+                if error.reason in WAITED_FOR and self._stopped():  # a paused job waits for no server
+                    left = self._unit.works[len(results) :]
+                    results += [FragmentResult(work.fragment_id, left=work.ranges) for work in left]
+                else:
+                    no_server = self._remote is not None and self._remote.had_no_server
+                    failure = UnitFailure(error.reason, error.message, elsewhere=no_server)
+            except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
+                _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
+                failure = UnitFailure(INTERNAL_BUG, user_errors.told(error))
+        spans = () if self._spans is None else self._spans.spans
+        return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings, spans)
+
+    def _reader(self) -> FragmentReader:
+        context = self._context
+        if self._given_reader is not None:
+            return self._given_reader
+        if context.input_source is not None:
+            return SourcedReader(context.uri, context.read_version, context.input_source)
+        if context.inputs_version:
+            return PastReader(context.uri, context.read_version, context.inputs_version)
+        return FragmentReader(context.uri, context.read_version, context.manifest)
+
+    def _fragment(self, work: FragmentWork, reader: FragmentReader, keeper: _ReservationKeeper) -> FragmentResult:
+        scope = work.scope
+        busy: tuple[RowRange, ...] = ()
+        holds: tuple[str, ...] = ()
+        found: tuple[CheckpointRef, ...] = ()
+        if work.ranges:
+            with self._meter.opening():
+                grant = self._reservations.reserve(
+                    scope, work.ranges, self._context.holder, self._context.ignored_holds
+                )
+            keeper.add(scope, grant.granted)
+            if grant.overtaken:
+                keeper.overtaken = True
+                return FragmentResult(work.fragment_id, left=work.ranges)
+            busy, holds = grant.busy, grant.holds
+            if grant.others_finished and self._was_replaced(work):
+                # a new plan will know which rows the other file has
+                keeper.drop(scope, finished=False)
+                return FragmentResult(work.fragment_id, busy=work.ranges)
+            if grant.others_finished or self._unit.look_first:
+                staged = self._staged_meanwhile(work)
+                if staged is not None:
+                    keeper.drop(scope, finished=False)
+                    return staged
+                found = self._new_checkpoints(work)
+                left = subtract(work.ranges, [r.range for r in found])
+                work = replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
+            if busy:
+                work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
+        self._meter.begin_fragment(work.fragment_id)
+        result = FragmentPass(self._context, work, self._runtime(reader)).run()
+        if self._context.where and result.staged is not None:
+            keeper.leave(scope)
+        keeper.drop(scope, finished=True)
+        # the executor has to know of the checkpoints found: another unit may finish the fragment
+        result = replace(result, busy=busy, holds=holds, checkpoints=(*found, *result.checkpoints))
+        self._meter.report(result)
+        return result
+
+    def _stopped(self) -> bool:
+        """Tell whether the unit was asked to stop, or overtaken by a later attempt at the job.
+
+        In the second case its executor may be frozen and say nothing.
+        """
+        return self._keeper.overtaken or self._asked_to_stop()
+
+    def _runtime(self, reader: FragmentReader) -> UnitRuntime:
+        return UnitRuntime(
+            reader=reader,
+            store=self._store,
+            errors=self._errors,
+            evaluator=self._loaded,
+            sizer=self._sizer,
+            meter=self._meter,
+            out_of_time=self._out_of_time,
+            stopped=self._stopped,
+            clock=self._clock,
+            interval=self._interval,
+            slices=self._slices,
+        )
+
+    def _begin_budget(self) -> None:
+        """Start the budget, at the first call of the function.
+
+        So a unit whose time goes into storage, or into setting the function up, still gets some rows done.
+        """
+        if self._deadline is None and self._unit.budget_seconds:
+            self._deadline = self._clock() + self._unit.budget_seconds
+
+    def _out_of_time(self) -> bool:
+        return self._stopped() or (self._deadline is not None and self._clock() >= self._deadline)
+
+    def _interval(self) -> float:
+        seconds = self._context.checkpoint_seconds
+        return min(seconds, _LOST_INTERVAL * (time.monotonic() - self._began)) if self._unit.look_first else seconds
+
+    def _loaded(self) -> Evaluates:
+        """Return the function, loaded when the first row needs it."""
+        if self._evaluator is None:
+            with self._meter.loading():
+                self._evaluator = self._load()
+            self._begin_budget()
+        return self._evaluator
+
+    def _load(self) -> Evaluates:
+        loaded = load_evaluator(
+            self._context,
+            self._watchdog,
+            self._connections,
+            stopped=self._stopped,
+            notes=self._meter,
+        )
+        self._remote = loaded.remote
+        return loaded.evaluator
+
+    def _was_replaced(self, work: FragmentWork) -> bool:
+        """Tell whether a job with another filter has installed a file for the column that the plan did not see."""
+        if not (self._context.where and self._context.of_latest):
+            return False
+        return (
+            current_file(self._context.uri, work.fragment_id, self._context.output_field_ids) != work.task.current_file
+        )
+
+    def _staged_meanwhile(self, work: FragmentWork) -> FragmentResult | None:
+        """Return a column file that another job, or a dead attempt, finished since the plan was made; else None."""
+        record = read_record(self._store, keys.record_key(work.task.checkpoint_prefix, work.fragment_id))
+        if record is None or record.fingerprint != work.task.fingerprint:
+            return None
+        if not record.may_replace(work.task.current_file):
+            return None
+        if record.column_id != self._context.column_id or record.physical_rows != work.task.physical_rows:
+            return None
+        return FragmentResult(work.fragment_id, staged=record.staged)
+
+    def _new_checkpoints(self, work: FragmentWork) -> tuple[CheckpointRef, ...]:
+        """Return checkpoints of the same request that were stored after the plan and overlap the work."""
+        known = {r.key for r in work.checkpoints}
+        found = []
+        for key in self._store.list_keys(work.task.checkpoint_prefix + f"_frag-{work.fragment_id}_range-"):
+            parsed = keys.parse_range_key(key)
+            if parsed is None or parsed.prefix != work.task.checkpoint_prefix or key in known:
+                continue
+            if any(parsed.range.intersect(r) for r in work.ranges):
+                found.append(CheckpointRef(key, parsed.range))
+        return tuple(found)
+
+    def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
+        failed = error.failure
+        row = failed.at(*reader.located(failed.fragment_id, [failed.offset])[0])
+        start, end = error.rows
+        place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
+        place += f" of fragment {row.fragment_id}"
+        if self._context.input_source is not None:  # rows beside it in the scratch table may lie anywhere in the source
+            place = f"row {row.offset} of fragment {row.fragment_id} of the view's source"
+            place = place if end - start == 1 else f"{end - start:,} rows, the first of them {place}"
+        elif end - start == 1:
+            place += self._inputs_of(failed, reader)
+        who = f"UDF '{self._context.udf.name}'"
+        message = f"{who} failed on {place}: {row.error_type}: {row.message.removeprefix(f'{who} ')}"
+        if end - start > 1 and row.error_type != OutputError.__name__:  # nobody has looked which of them it was
+            together = f"This is the first of {end - start:,} rows that the function was given together."
+            row = replace(row, message=f"{row.message}\n{together} It may be any of them.")
+        return UnitFailure("UDF_FAILED", message, row)
+
+    def _inputs_of(self, row: RowFailure, reader: FragmentReader) -> str:
+        """Return the input values of a row for a person; empty where they cannot be read."""
+        names, rows = self._context.input_columns, RowRange(row.offset, row.offset + 1)
+        with contextlib.suppress(LemanError, pa.ArrowException, ValueError, OverflowError):
+            for chunk in reader.read(row.fragment_id, rows, names, deletions=True):
+                values = {name: _brief(chunk.rows.column(name)[0]) for name in names[:_INPUTS_SHOWN]}
+                more = ["…"] if len(names) > _INPUTS_SHOWN else []
+                return f" ({', '.join([*(f'{name} = {value}' for name, value in values.items()), *more])})"
+        return ""
+
+
+def _brief(value: pa.Scalar) -> str:
+    if not value.is_valid:
+        return "NULL"
+    if pa.types.is_binary(value.type) or pa.types.is_large_binary(value.type) or pa.types.is_binary_view(value.type):
+        return f"{len(value.as_py()):,} bytes"
+    text = user_errors.shown(value.as_py())
+    return text if len(text) <= _INPUT_CHARS else f"{text[: _INPUT_CHARS - 1]}…"
+
+
+class _ReservationKeeper:
+    """Renews what a unit has reserved, at a third of its time to live, until it is given back."""
+
+    def __init__(self, reservations: Reservations, holder: str, ttl_seconds: float) -> None:
+        self._reservations = reservations
+        self._holder = holder
+        self._pause = ttl_seconds / 3
+        self._held: dict[str, tuple[RowRange, ...]] = {}
+        #: Whether a later attempt at the job has the reservations.
+        self.overtaken = False
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _ReservationKeeper:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()  # nobody waits for the thread: renewing what was given back does nothing
+        for scope in list(self._held):
+            self.drop(scope, finished=False)
+
+    def add(self, scope: str, ranges: tuple[RowRange, ...]) -> None:
+        self._held[scope] = ranges
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._renew, name="reservations", daemon=True)
+            self._thread.start()
+
+    def drop(self, scope: str, *, finished: bool) -> None:
+        ranges = self._held.pop(scope, ())
+        if ranges:
+            self._reservations.release(scope, ranges, self._holder, finished=finished)
+
+    def leave(self, scope: str) -> None:
+        """Stop renewing a scope, but leave its reservation to the executor, which gives it back.
+
+        The executor does so when the unit's file is committed: other jobs, with other filters, wait for that, as they
+        cannot use the file before. Now they are only told that there is one.
+        """
+        if self._held.pop(scope, ()):
+            self._reservations.release(scope, (), self._holder, finished=True)
+
+    def _renew(self) -> None:
+        while not self._stop.wait(self._pause):
+            if not self._reservations.renew(list(self._held), self._holder):
+                self.overtaken = True

@@ -1,0 +1,130 @@
+"""Puts what a function raised or returned into words that can be stored.
+
+Nothing here raises, whatever the class of the exception or value does.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import PurePath
+
+from leman_core.model.work import RowFailure
+from leman_executor.worker.processes.masked_values import masked
+from leman_executor.worker.remote_errors import ServerError
+
+_MESSAGE_CHARS = 2048
+_TRACEBACK_CHARS = 4096
+#: The module that calls functions.
+_CALLER = "leman_executor.worker.evaluator"
+#: Modules that are left out in front of a class name.
+_PLAIN = frozenset(
+    {"builtins", "__main__", "leman_executor.worker.forked_children", _CALLER, "leman_executor.worker.remote_errors"}
+)
+
+
+def names(error: BaseException) -> set[str]:
+    """Return the names of an error's class and its bases, with and without modules: what an error rule may call it."""
+    if isinstance(error, ServerError):
+        return error.names
+    return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
+
+
+def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowFailure:
+    """Return an error as the error store keeps it."""
+    if isinstance(error, ServerError):
+        name, trace = error.kind, _storable(error.traceback)
+    else:
+        name, trace = _named(error), _trace(error)
+    return RowFailure(
+        fragment_id=fragment_id,
+        offset=offset,
+        error_type=name,
+        message=_short(text(error) + hints(error)),
+        traceback=trace[-_TRACEBACK_CHARS:],
+        attempt=attempt,
+    )
+
+
+def _named(error: BaseException) -> str:
+    kind = type(error)
+    return kind.__name__ if kind.__module__ in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _trace(error: BaseException) -> str:
+    # our own frames come first; the author wants theirs
+    first = error.__traceback__.tb_next if error.__traceback__ else None
+    while first is not None and first.tb_frame.f_globals.get("__name__") == _CALLER:
+        first = first.tb_next
+    return _storable("".join(traceback.format_exception(type(error), error, first)))
+
+
+def hints(error: BaseException) -> str:
+    """Return what may be the matter, and what to do, where a function is at fault only in the place where it runs."""
+    return missing_module(error) + given_null(error) + _other_folder(error) + _no_variable(error)
+
+
+def missing_module(error: BaseException) -> str:
+    """Return which Python lacks a module, where that is what is wrong, and what to do."""
+    if not isinstance(error, ModuleNotFoundError):
+        return ""
+    return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
+
+
+def given_null(error: BaseException) -> str:
+    """Return what may be the matter where a function does something with None."""
+    if not isinstance(error, TypeError | AttributeError) or "NoneType" not in text(error):
+        return ""
+    return " (where an input is NULL the function is given None: have it return None for that, or another value)"
+
+
+def _other_folder(error: BaseException) -> str:
+    name = error.filename if isinstance(error, FileNotFoundError) else None
+    if not isinstance(name, str) or not name or PurePath(name).is_absolute():
+        return ""
+    return " (functions run in another folder: name an absolute path, of a file that is there on the workers)"
+
+
+def _no_variable(error: BaseException) -> str:
+    """Return how a function is given a variable of the environment, where it asked for one that is not set."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if not isinstance(error, KeyError) or trace is None or trace.tb_frame.f_globals.get("environ") is not os.environ:
+        return ""
+    name = error.args[0] if error.args and isinstance(error.args[0], str) else "NAME"
+    given = f"env={{{name!r}: os.environ[{name!r}]}}"
+    return f" (workers do not have your environment: pass the variable with {given}, or --env {name})"
+
+
+def text(error: BaseException) -> str:
+    """Return the message; a stand-in where the exception cannot give it."""
+    try:
+        return _storable(str(error))
+    except BaseException:  # noqa: BLE001 its class may be a user's
+        return f"<no message: {type(error).__name__}.__str__ raised>"
+
+
+def told(error: BaseException) -> str:
+    """Return the class and the message of what ended a task, for whoever asked for it."""
+    return f"{type(error).__name__}: {text(error)}"
+
+
+def _storable(any_text: str) -> str:
+    """Return a text that UTF-8 can hold, as half of a surrogate pair is escaped, and without values of `env`."""
+    return masked.out_of(any_text).encode(errors="backslashreplace").decode()
+
+
+def _short(long: str) -> str:
+    return long if len(long) <= _MESSAGE_CHARS else long[: _MESSAGE_CHARS - 1] + "…"
+
+
+def shown(value: object) -> str:
+    """Return a value that a function returned, for a person to read."""
+    try:
+        return _short(_storable(repr(value)))
+    except Exception:  # noqa: BLE001 its class may be a user's
+        return "an object whose repr raised"

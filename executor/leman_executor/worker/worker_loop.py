@@ -1,0 +1,235 @@
+"""One worker, in the process of its function: it runs units until there are none. Imports no gRPC and no Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+import pyarrow as pa
+
+from leman_core.model.errors import FailedPrecondition
+from leman_core.model.ports import ProgressSink
+from leman_core.model.work import InFlightRows, ProgressReport, UnitFailure, UnitOutcome, WorkContext, WorkUnit
+from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.object_stores import known
+from leman_core.storage.scan import FragmentReader
+from leman_executor.coordination.reservations import reservations_at
+from leman_executor.worker.error_store import JobErrors
+from leman_executor.worker.links import Link, connected
+from leman_executor.worker.messages import (
+    LENGTH_BYTES,
+    Alive,
+    Done,
+    InFlight,
+    Running,
+    WorkerMessage,
+    WorkerTask,
+    framed,
+)
+from leman_executor.worker.processes import file_descriptors
+from leman_executor.worker.processes.process_environment import kept
+from leman_executor.worker.unit_runner import UnitRunner, never
+
+_STRAY = 125
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_worker_tasks, _contexts = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(WorkContext)
+_units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | None)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutorConnection:
+    """A blocking connection to the executor; also a `leman_core.model.ports.ProgressSink`."""
+
+    _link: Link
+    _saying: threading.Lock = field(default_factory=threading.Lock)
+    _at_work: threading.Event = field(default_factory=threading.Event)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _reading: threading.Lock = field(default_factory=threading.Lock)
+    #: What came while nobody waited for a unit.
+    _held: deque[WorkUnit | None] = field(default_factory=deque)
+    _pid: int = field(default_factory=os.getpid)
+
+    def say(self, message: WorkerMessage) -> None:
+        """Send a message.
+
+        Raises:
+            OSError: The executor is gone: the worker has no reason to go on then.
+        """
+        self._check_process()
+        data = framed(message)
+        with self._saying:  # the watchdog sends from a thread of its own
+            self._link.send(data)
+
+    def send(self, report: ProgressReport) -> None:
+        """Send a progress report."""
+        self.say(Running(report))
+
+    def in_flight(self, in_flight: InFlightRows) -> None:
+        """Send the rows that are in flight, or were stored."""
+        self.say(InFlight(in_flight))
+
+    def asked_to_stop(self) -> bool:
+        """Tell whether the executor has sent, although the worker is at work, that it has no more units."""
+        self.take_in()
+        return bool(self._held) and self._held[0] is None
+
+    def take_in(self) -> None:
+        """Take in what the executor has sent; wait for nothing."""
+        self._check_process()
+        with self._reading:
+            while self._is_there():
+                unit = self._receive()
+                if unit is None or unit.works:
+                    self._held.append(unit)
+
+    def context(self) -> WorkContext:
+        """Wait for what holds for all units: the first that the executor sends.
+
+        Raises:
+            OSError: The executor is gone, or does not let the worker in.
+        """
+        data = self._message()
+        if data is None:
+            raise ConnectionAbortedError("the executor closed the connection: the job is over, or it is another job's")
+        return _contexts.decode(data)
+
+    def next_unit(self) -> WorkUnit | None:
+        """Wait for a unit; return None where the job is done, or the executor is gone."""
+        with self._reading:
+            unit = self._held.popleft() if self._held else self._receive()
+            while unit is not None and not unit.works:
+                unit = self._receive()
+            return unit
+
+    def _receive(self) -> WorkUnit | None:
+        """Wait for what the executor sends, and heed how stores are reached; None: no more, or the executor is gone."""
+        data = self._message()
+        unit = None if data is None else _units.decode(data)
+        if unit is not None and unit.stores:
+            known.use(known.GivenStores(unit.stores))
+        return unit
+
+    def _message(self) -> bytes | None:
+        """Wait for the executor's next message; None: it is gone."""
+        head = self._read(LENGTH_BYTES)
+        return None if head is None else self._read(int.from_bytes(head, "big"))
+
+    def _is_there(self) -> bool:
+        try:
+            return self._link.has_data()
+        except OSError:  # nothing is there, or the executor is gone: who tells it something will notice
+            return False
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._pid:
+            os._exit(_STRAY)  # a function forked, and its child came back here: the worker is its parent
+
+    @contextlib.contextmanager
+    def beating(self, seconds: float) -> Iterator[None]:
+        """Tell the executor every so many seconds, from a thread, that the worker is alive; only while it is at work.
+
+        0 seconds: never.
+        """
+        heartbeats = threading.Thread(target=self._say_alive, args=(seconds,), name="heartbeats", daemon=True)
+        if seconds:
+            heartbeats.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            if seconds:
+                heartbeats.join()
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Mark the worker as at work in this block."""
+        self._at_work.set()
+        try:
+            yield
+        finally:
+            self._at_work.clear()
+
+    def _say_alive(self, seconds: float) -> None:
+        with contextlib.suppress(OSError):  # the worker will notice itself
+            while not self._over.wait(seconds):
+                if self._at_work.is_set():
+                    self.take_in()
+                    self.say(Alive())
+
+    def _read(self, length: int) -> bytes | None:
+        parts = []
+        while length:
+            part = self._link.receive(min(length, 1 << 20))
+            if not part:
+                return None
+            parts.append(part)
+            length -= len(part)
+        return b"".join(parts)
+
+
+class WorkerState:
+    """What the units of one worker share."""
+
+    def __init__(self, context: WorkContext) -> None:
+        self._context = context
+        self._store = LanceCheckpointStore(checkpoint_root(context.uri))
+        self._reservations = reservations_at(context.redis_url, context.reservation_ttl)
+        column = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).name
+        self._errors = JobErrors(
+            context.errors_uri, context.job_id, column, context.udf.version, store_messages=context.store_messages
+        )
+
+    def run(
+        self,
+        unit: WorkUnit,
+        sink: ProgressSink,
+        stopped: Callable[[], bool] = never,
+        reader: FragmentReader | None = None,
+    ) -> UnitOutcome:
+        """Run a unit; see `UnitRunner`."""
+        outcome = UnitRunner(
+            self._context,
+            unit,
+            store=self._store,
+            reservations=self._reservations,
+            sink=sink,
+            errors=self._errors,
+            stopped=stopped,
+            reader=reader,
+        ).run()
+        try:
+            file_descriptors.check()
+        except FailedPrecondition as error:
+            return UnitOutcome(unit.unit_id, (), UnitFailure(error.reason, error.message), outcome.timings)
+        return outcome
+
+
+def run_task(worker_task_json: str) -> int:
+    """Run the task of a worker; return how many units it ran."""
+    worker_task = _worker_tasks.decode(worker_task_json)
+    return run_worker(worker_task)
+
+
+def run_worker(task: WorkerTask) -> int:
+    """Run units until there are none; return how many."""
+    units = 0
+    with connected(task.host, task.port, task.certificate) as link:
+        connection = ExecutorConnection(link)
+        connection.say(msgspec.structs.replace(task.hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
+        context = connection.context()
+        kept.give(context.env)
+        known.use(known.GivenStores(context.stores))
+        worker_state = WorkerState(context)  # while the executor looks for a unit
+        with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
+            while (unit := connection.next_unit()) is not None:
+                with connection.working():
+                    outcome = worker_state.run(unit, connection, stopped=connection.asked_to_stop)
+                connection.say(Done(outcome))
+                units += 1
+    return units

@@ -1,0 +1,175 @@
+"""The files of an embedded system in its own folder, and in each database that it serves: the lock that makes it the
+only one there, and how to reach it.
+
+`service.json`, readable by its owner alone, exists while the system can be called:
+
+    {"pid": 12, "token": "…", "planner": "127.0.0.1:4001", "executor": "127.0.0.1:4002",
+     "commit_coordinator": "127.0.0.1:4003", "http": null, "redis_pid": 13, "pids": {"planner": 14, …},
+     "started_at": "2026-01-01T00:00:00+00:00", "version": "0.1.0", "database": "/data/lake",
+     "home": "/home/me/.local/state/leman/systems/3f…", "python": "/data/.venv/bin/python",
+     "control": "127.0.0.1:4004", "control_token": "…"}
+
+`database`: the one that the file lies in; empty in the system's own folder, unless that is a database's. `home`: the
+system's own folder, with its logs and its Redis. `control`: where it is told to serve another database, or to end
+(`local/leman_local/control.py`). `http` is the address of JSON over HTTP, where it is asked for
+(`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with a Redis from outside. A supervisor that was killed leaves the file
+behind: so readers check that its `pid` lives and that a service answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A folder with such files: a system's own, or `_leman` of a local database."""
+
+    folder: Path
+
+    @classmethod
+    def of(cls, database: Path) -> Home:
+        """Return that of a database."""
+        return cls(database / "_leman")
+
+    @property
+    def service_file(self) -> Path:
+        return self.folder / "service.json"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.folder / "supervisor.lock"
+
+    @property
+    def redis(self) -> Path:
+        return self.folder / "redis"
+
+    def log(self, name: str) -> Path:
+        """Return the log file of a process."""
+        return self.folder / "logs" / f"{name}.log"
+
+    def create(self) -> None:
+        """Make the folders that are missing."""
+        for folder in (self.folder, self.folder / "logs"):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.redis.mkdir(mode=0o700, exist_ok=True)
+
+    def said(self) -> dict[str, Any]:
+        """Return the content of the service file; empty where there is none that can be read."""
+        try:
+            content = json.loads(self.service_file.read_bytes())
+        except (OSError, ValueError):
+            return {}
+        return content if isinstance(content, dict) else {}
+
+
+class AlreadyRunning(Exception):
+    """Another supervisor has this folder, and serves its database."""
+
+
+class HomeLock:
+    """The lock that lets at most one supervisor have a folder: an OS lock, which a killed process does not keep."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._fd = -1
+        self._given_up = False
+
+    def is_in_force(self) -> bool:
+        """Tell whether the lock file that is held is the one that lies in the folder: a copy of it locks nobody out.
+
+        What cannot be looked at is taken to be as it was.
+        """
+        try:
+            there = self._home.lock_file.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError:
+            return True
+        held = os.fstat(self._fd)
+        return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
+
+    def give_up(self) -> None:
+        """Have another thread that waits for the lock not take it."""
+        self._given_up = True
+
+    def acquire(self, timeout_seconds: float) -> None:
+        """Take the lock, and wait for another holder that is starting or ending.
+
+        Raises:
+            AlreadyRunning: The other holder can be called, or the time is over.
+        """
+        self._fd = os.open(self._home.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        deadline = time.monotonic() + timeout_seconds
+        try:
+            while not self._try():
+                if self._given_up or self._home.service_file.exists() or time.monotonic() > deadline:
+                    raise AlreadyRunning(self._who())
+                time.sleep(_POLL_SECONDS)
+        except BaseException:
+            self.release()
+            raise
+        # Only a killed supervisor leaves the file behind: nobody else holds the lock.
+        self._home.service_file.unlink(missing_ok=True)
+
+    def _who(self) -> str:
+        said = self._home.said()
+        place = said.get("database") or str(self._home.folder.parent)
+        process = f"process {said.get('pid', '?')}, since {said.get('started_at', '?')}"
+        return f"an embedded system runs for {place} already: {process}; `leman down {place}` ends it"
+
+    def release(self) -> None:
+        """Give the lock back."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def _try(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, all of it or nothing."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(fd, "w") as out:
+            out.write(text)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write_service_file(home: Home, content: dict[str, Any]) -> None:
+    """Write how the system is reached."""
+    write_private(home.service_file, json.dumps(content, indent=2) + "\n")
+
+
+def remove_service_file(home: Home) -> None:
+    """Remove our own file; that of a successor, in a database that was deleted and made again, stays."""
+    with contextlib.suppress(OSError, ValueError):
+        if json.loads(home.service_file.read_text())["pid"] == os.getpid():
+            home.service_file.unlink()

@@ -1,0 +1,58 @@
+"""TCP ports on loopback that stay ours while the process that listens on them restarts."""
+
+from __future__ import annotations
+
+import socket
+
+from leman_core.model.errors import FailedPrecondition
+
+HOST = "127.0.0.1"
+
+
+class HeldPort:
+    """A port that is bound, and on which nothing listens here.
+
+    The service binds it too (`server.reuse_port`), so that callers always find it at this port, and nobody takes the
+    port between two lives of the service.
+    """
+
+    def __init__(self, port: int = 0) -> None:
+        """Bind the port; 0: any free one.
+
+        Raises:
+            FailedPrecondition: PORT_IN_USE – another process uses the port.
+        """
+        if port:
+            _check_free(port)
+        self._socket = socket.socket()
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind((HOST, port))
+        self.port: int = self._socket.getsockname()[1]
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    def close(self) -> None:
+        """Give the port back."""
+        self._socket.close()
+
+
+def free_port() -> int:
+    """Return a port that is free now."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _check_free(port: int) -> None:
+    """Raise FailedPrecondition (PORT_IN_USE) where another process uses the port.
+
+    It is asked without sharing: shared binding would succeed beside a stranger that shares too.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise FailedPrecondition("PORT_IN_USE", f"port {port} cannot be used: {error.strerror}") from None

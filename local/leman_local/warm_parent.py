@@ -1,0 +1,213 @@
+"""The supervisor's side of the process that services are forked from (`warm_process`). Standard library only: it is
+begun before anything else is imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from leman_core.process import environment, linux
+from leman_local import child, fd_messages, warm_socket
+from leman_local.started_process import AdoptedProcess
+
+if TYPE_CHECKING:
+    from leman_local.process import Spec
+
+_CHILD = str(Path(child.__file__).resolve())
+#: Spark's JVM starts while all else is imported.
+_EARLY_JVM = "leman_executor.spark.early_jvm"
+#: As Spark has it for its workers, which are forked from there: Python and numpy read them when they start. The seed is
+#: that of a worker that is no fork, the environment's.
+_ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
+_END_SECONDS = 3.0
+#: So long it has to answer the first request for a service, for which it imports that; and later ones, for which it
+#: only forks.
+_ANSWER_SECONDS, _LATER_SECONDS = 60.0, 5.0
+
+
+class WarmParent:
+    """One such process. Without it, as where it was killed, services are started as new processes."""
+
+    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, file: Path) -> None:
+        self._first: subprocess.Popen[bytes] | None = process
+        self._control = control
+        self._control.setblocking(False)
+        self._file = file
+        self._asking = asyncio.Lock()
+        self._stays: AdoptedProcess | None = None
+        #: The services that it has started, so that it has imported them.
+        self._imported: set[str] = set()
+        self.is_gone = False
+        #: What it said, where it has gone before its time.
+        self.last_words = ""
+
+    @classmethod
+    def begin(cls, folder: Path, *, with_jvm: bool, place: int = 0) -> WarmParent | None:
+        """Start it, for a system whose files are in `folder`; None where it cannot be, as on other systems than Linux.
+
+        Args:
+            with_jvm: Have Spark's JVM start before anything else.
+            place: How many there were before it. What those forked does not look for it.
+        """
+        if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
+            return None
+        linux.adopt_orphans()
+        ours, theirs = socket.socketpair()
+        shown, rest = environment.split({**os.environ, **_ENVIRONMENT})
+        reading, writing = os.pipe()
+        # by process id, as another supervisor may be about to take the folder's lock
+        file = folder / warm_socket.name(os.getpid(), place)
+        with theirs:
+            arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
+            process = subprocess.Popen(
+                [sys.executable, "-P", _CHILD, str(os.getpid()), "warm", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env={**shown, environment.REST: str(reading)},
+                pass_fds=[theirs.fileno(), reading],
+                start_new_session=True,
+            )
+            os.close(reading)
+            environment.give_rest(writing, rest)
+        return cls(process, ours, file)
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are its own."""
+        first = {self._first.pid} if self._first is not None else set()
+        return first | ({self._stays.pid} if self._stays is not None else set())
+
+    def look(self) -> None:
+        """Notice that it has ended."""
+        ended = self._first.poll() is not None if self._first is not None else False
+        if ended or (self._stays is not None and self._stays.returncode is not None):
+            self._lose()
+
+    async def start(self, spec: Spec) -> AdoptedProcess | None:
+        """Start a service; None where it is to be started as a new process."""
+        async with self._asking:
+            if self.is_gone:
+                return None
+            seconds = _LATER_SECONDS if spec.name in self._imported else _ANSWER_SECONDS
+            try:
+                async with asyncio.timeout(seconds):
+                    becomes = spec.name == "executor" and self._first
+                    started = await (self._become(spec) if becomes else self._fork(spec))
+            except TimeoutError:  # it hangs, and would not end by itself
+                self._kill(seconds)
+                return None
+            except (OSError, ValueError, asyncio.IncompleteReadError):
+                self._lose()
+                return None
+            except asyncio.CancelledError:  # nobody hears the answer any more, which would be taken for the next one
+                self._lose()
+                raise
+            self._imported.add(spec.name)
+            return started
+
+    async def _become(self, spec: Spec) -> AdoptedProcess:
+        """Have the first process become the executor, whose JVM may be below it already."""
+        process, self._first = self._first, None
+        assert process is not None
+        try:
+            pid = await self._ask(spec, [], become=True)
+        except BaseException:
+            self._first = process
+            raise
+        self._stays = AdoptedProcess(pid)
+        found = AdoptedProcess(process.pid)
+        pipes = [os.dup(pipe.fileno()) for pipe in (process.stdin, process.stdout, process.stderr) if pipe is not None]
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.returncode = 0  # it is waited for by `found`
+        await found.talk(*pipes)
+        return found
+
+    async def _fork(self, spec: Spec) -> AdoptedProcess:
+        theirs_in, ours_in = os.pipe()
+        ours_out, theirs_out = os.pipe()
+        ours_error, theirs_error = os.pipe()
+        ours = [ours_in, ours_out, ours_error]
+        try:
+            pid = await self._ask(spec, [theirs_in, theirs_out, theirs_error])
+        except BaseException:
+            fd_messages.close(ours)
+            raise
+        finally:
+            fd_messages.close([theirs_in, theirs_out, theirs_error])
+        found = AdoptedProcess(pid)
+        await found.talk(*ours)
+        return found
+
+    async def _ask(self, spec: Spec, descriptors: Sequence[int], *, become: bool = False) -> int:
+        """Send a request, and return the id that it is answered with.
+
+        Raises:
+            OSError, ValueError, IncompleteReadError: The process has gone.
+        """
+        environment: Mapping[str, str] = spec.environment
+        request = {"command": spec.command[1:], "name": spec.name, "environment": dict(environment), "become": become}
+        data = fd_messages.encoded(request)
+        sent = socket.send_fds(self._control, [data], descriptors) if descriptors else 0
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(self._control, data[sent:])
+        length = int.from_bytes(await self._read(loop, 4), "big")
+        return int(json.loads(await self._read(loop, length))["pid"])
+
+    async def _read(self, loop: asyncio.AbstractEventLoop, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            chunk = await loop.sock_recv(self._control, size - len(data))
+            if not chunk:
+                raise asyncio.IncompleteReadError(data, size)
+            data += chunk
+        return data
+
+    async def end(self) -> None:
+        """End it, and what it has left."""
+        self.abandon()
+        if self._stays is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_END_SECONDS):
+                    await self._stays.wait()
+            with contextlib.suppress(ProcessLookupError):
+                self._stays.kill()
+            await self._stays.wait()
+
+    def abandon(self) -> None:
+        """End one that has become no service."""
+        self.is_gone = True
+        self._control.close()
+        if self._first is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM below it has its pipes, too
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                said = self._first.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
+                self.last_words = said or self.last_words
+            self._first = None
+        with contextlib.suppress(OSError):
+            self._file.unlink()
+
+    def _kill(self, seconds: float) -> None:
+        """End it at once."""
+        if self._stays is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._stays.kill()
+        self.last_words = f"it did not answer within {seconds:g} s"
+        self._lose()
+
+    def _lose(self) -> None:
+        """Have it end by itself: services that were forked from it go on."""
+        self.abandon()

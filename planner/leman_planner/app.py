@@ -1,0 +1,107 @@
+"""Puts a planner together: its four servicers, what they read through, and the way to the commit coordinator."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+import grpc
+
+from leman.v1 import catalog_pb2, catalog_pb2_grpc, databases_pb2, databases_pb2_grpc, planner_pb2, planner_pb2_grpc
+from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.server import channels
+from leman_core.server.blocking import SLOW_STORE_SECONDS, BlockingPool
+from leman_core.server.places import roots_of
+from leman_core.server.registered_databases import registry_place
+from leman_core.server.status import error_from_rpc
+from leman_core.settings import Settings
+from leman_core.storage.database_registry import DatabaseRegistry
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
+from leman_planner.bundle_uploads import BundleUploads
+from leman_planner.catalog import Catalog
+from leman_planner.catalog_service import CatalogServicer
+from leman_planner.column_requests import ColumnRequests
+from leman_planner.database_service import DatabaseServicer
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.planner_service import PlannerServicer
+from leman_planner.planning_service import PlanningServicer
+from leman_planner.previews import PreviewPlans
+from leman_planner.registrations import Registrations
+from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.refresh_reader import ViewReader
+
+_THREADS = 8
+_SERVICES = (
+    databases_pb2.DESCRIPTOR.services_by_name["DatabaseService"].full_name,
+    catalog_pb2.DESCRIPTOR.services_by_name["CatalogService"].full_name,
+    planner_pb2.DESCRIPTOR.services_by_name["PlannerService"].full_name,
+    planning_pb2.DESCRIPTOR.services_by_name["PlanningService"].full_name,
+)
+
+
+def create(settings: Settings, draining: asyncio.Event) -> Planner:  # noqa: ARG001 -- it has no endless streams
+    """Make the planner; see `leman_core.server.server.Factory`."""
+    return Planner(settings)
+
+
+class Planner:
+    """The planner's process. See `leman_core.server.server.Service`."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._pool: BlockingPool | None = None
+        self._coordinator: grpc.aio.Channel | None = None
+        self._uploads: BundleUploads | None = None
+
+    async def start(self, server: grpc.aio.Server) -> list[str]:
+        """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
+        self._pool = BlockingPool(_THREADS, name="planner", gives_way=True, slow_seconds=SLOW_STORE_SECONDS)
+        settings = self._settings
+        tables = LanceTables(roots=roots_of(settings.server))
+        allowed = settings.udf
+        policy = FunctionPolicy.of(allowed)
+        registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)
+        views, new_views = ViewReader(tables, registry), ViewCatalog(tables, registry)
+        self._uploads = BundleUploads(allowed, registry)
+        known = Catalog(tables, registry)
+        plans = PlanMaker(tables, registry=registry)
+        registrations = Registrations(known.registry, policy, allowed.remote_credentials)
+        catalog = CatalogServicer(
+            catalog=known,
+            columns=ColumnRequests(known, plans),
+            new_views=new_views,
+            views=views,
+            pool=self._pool,
+            commit=self._commit,
+            uploads=self._uploads,
+            registrations=registrations,
+        )
+        catalog_pb2_grpc.add_CatalogServiceServicer_to_server(catalog, server)
+        names = DatabaseRegistry(registry_place(settings.server)) if settings.server.registry else None
+        databases_pb2_grpc.add_DatabaseServiceServicer_to_server(DatabaseServicer(names, self._pool), server)
+        planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(plans, views, self._pool), server)
+        planning = PlanningServicer(plans, views, PreviewPlans(known, plans, tables), registrations, self._pool)
+        planning_pb2_grpc.add_PlanningServiceServicer_to_server(planning, server)
+        return list(_SERVICES)
+
+    async def stop(self) -> None:
+        """Drop what waits and close the channel to the coordinator."""
+        if self._uploads is not None:
+            await self._uploads.close()
+        if self._pool is not None:
+            self._pool.close()
+        if self._coordinator is not None:
+            await self._coordinator.close()
+
+    async def _commit(self, request: submission_pb2.SubmitCommitRequest) -> int:
+        """Have the commit coordinator commit it and return the table's version after that."""
+        if self._coordinator is None:  # opened when first needed: a planner that only plans needs none
+            self._coordinator = channels.open_peer(self._settings, "commit_coordinator")
+        try:
+            stub = submission_pb2_grpc.CommitSubmissionServiceStub(self._coordinator)
+            answer = await stub.SubmitCommit(request)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        return int(answer.version)

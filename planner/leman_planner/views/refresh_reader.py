@@ -1,0 +1,279 @@
+"""Read what a refresh needs: manifests, compactions, and names of files before any row.
+
+The manifests are the view's and two of its source; the compactions are those between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+import structlog
+
+from leman_core.functions import validation
+from leman_core.model.compactions import Rewrite
+from leman_core.model.errors import UNREADABLE, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from leman_core.model.object_columns import made_once
+from leman_core.model.plan import StaleInput
+from leman_core.model.refresh import RefreshPlan, RefreshPolicy, RefreshSpec, ResolvedFunction
+from leman_core.model.table import TableSnapshot
+from leman_core.model.view import IS_SET, MaterializedView, ViewColumn, ViewDefinition
+from leman_core.process.crash_points import crash_point
+from leman_core.sql import expressions
+from leman_core.sql.query_columns import columns_read
+from leman_core.storage import compactions
+from leman_core.storage.locations import canonical_database, table_uri
+from leman_core.storage.manifest import collector_paused
+from leman_core.storage.tables import LanceTables
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.views import source_records
+from leman_core.storage.views.definitions import definition_in
+from leman_planner.column_graph import is_computed, rests_on
+from leman_planner.measured_plans import phase
+from leman_planner.plan_maker import PlanMaker
+from leman_planner.stale_inputs import stale_words
+from leman_planner.views.earlier_values import state_of, told, values_of
+from leman_planner.views.external_writes import external_write, set_rows
+from leman_planner.views.fill_state import classify, renamed
+from leman_planner.views.refresh_planning import Case, plan_refresh
+from leman_planner.views.source_checks import source_column_missing
+
+_log = structlog.get_logger(__name__)
+
+
+class ViewReader:
+    """What describes views and plans their refreshes. It holds no state: any number of threads may use one."""
+
+    def __init__(self, tables: LanceTables, registry: Callable[[str], UdfRegistry] = UdfRegistry) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._plans = PlanMaker(tables, registry=registry)
+
+    def plan(self, spec: RefreshSpec) -> RefreshPlan:
+        """Plan a refresh of a view.
+
+        Raises:
+            LemanError: what `PlanningService.PlanRefresh` (protos/leman/internal/v1/planning.proto) names.
+        """
+        _check_spec(spec)
+        with collector_paused():
+            with phase("refresh", "table"):
+                view, definition = self._open(spec.database, spec.view)
+                target = self._source(definition, spec.src_version)
+                case = self._case(view, spec, definition, target)
+                if case.base is None:
+                    self._check_expressions(definition, target, view)
+                functions = self._functions(spec.database, definition)
+            with phase("refresh", "files"):
+                _check_external(view, spec.policy)
+                rows_set = set_rows_of(view)
+            with phase("refresh", "decide"):
+                plan = plan_refresh(case, functions, rows_set)
+            with phase("refresh", "stored"):
+                earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
+            with phase("refresh", "inputs"):
+                in_view = _stale_of_view(definition, target)
+                stale = (*in_view, *self._stale_inputs(definition, target))
+            message = "; ".join([plan.message + told(earlier), *stale_words(stale, spec.on_stale_input)])
+            plan = replace(
+                plan,
+                state=state_of(case),
+                earlier=earlier,
+                message=message,
+                stale_inputs=stale,
+                stale_in_source_view=bool(in_view),
+            )
+        crash_point("planner.refresh_planned")
+        return plan
+
+    def view(self, database: str, name: str) -> MaterializedView:
+        """Describe the latest version of a view.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND.
+            FailedPrecondition: NOT_A_VIEW.
+        """
+        view, definition = self._open(database, name)
+        rows = classify(view, set_rows_of(view)).rows_set
+        return MaterializedView(
+            uri=view.uri,
+            name=name,
+            version=view.version,
+            definition=definition,
+            schema=view.schema,
+            row_count=view.live_rows,
+            rows_set=rows,
+        )
+
+    def _open(self, database: str, name: str) -> tuple[TableSnapshot, ViewDefinition]:
+        view = _made(self._tables.snapshot(table_uri(database, name)))
+        definition = definition_in(view)
+        if definition is None:
+            raise not_a_view(name)
+        return view, definition
+
+    def _case(self, view: TableSnapshot, spec: RefreshSpec, definition: ViewDefinition, target: TableSnapshot) -> Case:
+        base = target if target.version == definition.base_version else self._base(definition)
+        recorded = None if base is not None else self._recorded(view.uri, definition)
+        compactions = partial(_compactions, definition, target)
+        return Case(view, definition, base or recorded, target, spec, compactions, from_record=recorded is not None)
+
+    def _stale_inputs(self, definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
+        """Return the computed columns that a view rests on and that are not current, inputs before what reads them.
+
+        Rows that the view's filter leaves out do not count, unless the filter reads such a column itself.
+        """
+        query = definition.query
+        read = columns_read(query, [field.name for field in source.fields])
+        graph = {name: [*rests_on(source, name)] for name in read if is_computed(source, name)}
+        if not graph:
+            return ()
+        names = dict.fromkeys(each for name, before in graph.items() for each in (*before, name))
+        stale_inputs = self._plans.stale_inputs(query.database)
+        found = stale_inputs.of_columns(source, list(names))
+        filtering = {each for name in expressions.inputs(query.where, graph) for each in (*graph[name], name)}
+        if found and query.where and filtering.isdisjoint(each.column for each in found):
+            found = stale_inputs.of_columns(source, [each.column for each in found], query.where)
+        return found
+
+    def _recall(self, view: TableSnapshot, version: int) -> ViewDefinition | None:
+        try:
+            return definition_in(self._tables.snapshot(view.uri, version))
+        except (NotFound, *UNREADABLE):
+            return None
+
+    def _source(self, definition: ViewDefinition, version: int) -> TableSnapshot:
+        try:
+            return _made(self._tables.snapshot(definition.source_uri, version))
+        except NotFound as error:
+            if error.reason != "TABLE_NOT_FOUND":
+                raise
+            raise NotFound(
+                error.reason,
+                f"The view's source '{definition.query.table}' is not in {definition.query.database} any more: "
+                "restore it under that name, or drop the view",
+                uri=definition.source_uri,
+            ) from None
+
+    def _base(self, definition: ViewDefinition) -> TableSnapshot | None:
+        try:
+            return _made(self._tables.snapshot(definition.source_uri, definition.base_version))
+        except NotFound:
+            return None
+
+    def _recorded(self, view: str, definition: ViewDefinition) -> TableSnapshot | None:
+        found = source_records.read(view, definition.base_record, definition.source_uri)
+        return None if found is None else found.snapshot
+
+    def _functions(self, database: str, definition: ViewDefinition) -> list[ResolvedFunction]:
+        if not definition.query.functions:
+            return []
+        registry = self._registry(canonical_database(database))
+        found = []
+        for column in definition.query.functions:
+            udf = registry.usable(column.udf_name, column.udf_version)
+            found.append(ResolvedFunction(column, udf, registry.bundle_uri(udf)))
+        return found
+
+    def _check_expressions(self, definition: ViewDefinition, target: TableSnapshot, view: TableSnapshot) -> None:
+        """Check the view's expressions and its filter on the target version.
+
+        Without the recorded version nothing else tells which columns they read, and what they gave.
+        """
+        for column in definition.query.columns:
+            if not column.source_column:
+                self._check_expression(column, target, view)
+        if definition.query.where:
+            self._tables.check_filter(target.uri, definition.query.where)
+
+    def _check_expression(self, column: ViewColumn, target: TableSnapshot, view: TableSnapshot) -> None:
+        try:
+            found = self._tables.expression_type(target.uri, column.expression, target.version)
+        except LemanError as error:
+            if error.reason != "INPUT_COLUMN_MISSING":
+                raise
+            raise source_column_missing(column.expression, target, None) from None
+        own = view.column(column.name)
+        if own is not None and not validation.same_type(own.arrow.type, found):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {column.name}: `{column.expression}` gave {own.arrow.type}, on version "
+                f"{target.version} of the source it gives {found}. Drop the view and create it again",
+                column=column.name,
+            )
+
+
+def _made(table: TableSnapshot) -> TableSnapshot:
+    """Return a version of which a plan looks at each fragment ten times."""
+    return replace(table, fragments=made_once(table.fragments))
+
+
+def not_a_view(name: str) -> FailedPrecondition:
+    """Return the error (NOT_A_VIEW) of what is asked of a view, and of a table."""
+    return FailedPrecondition(
+        "NOT_A_VIEW", f"Table '{name}' is not a materialized view: it has no query to be refreshed from", table=name
+    )
+
+
+def _check_spec(spec: RefreshSpec) -> None:
+    numbers = {
+        "src_version": spec.src_version,
+        "max_rows_per_fragment": spec.max_rows_per_fragment,
+        "concurrency": spec.concurrency,
+    }
+    for name, number in numbers.items():
+        if number < 0:
+            raise InvalidArgument("BAD_NUMBER", f"{name} is {number}; it cannot be negative", field=f"spec.{name}")
+
+
+def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
+    """Refuse to go on from rows that somebody else wrote; a full refresh takes no row of the view over.
+
+    Raises:
+        FailedPrecondition: EXTERNAL_WRITES.
+    """
+    if policy is RefreshPolicy.FULL:
+        return
+    found = external_write(view.uri, view.version)
+    if found is not None:
+        raise FailedPrecondition(
+            "EXTERNAL_WRITES",
+            f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
+            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
+            "POLICY_FULL",
+            version=found.version,
+            operation=found.operation,
+        )
+
+
+def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[Rewrite]:
+    """Return the source's compactions between the version that the view is right for and the target.
+
+    None are returned where the history cannot be read.
+    """
+    older, newer = sorted([definition.base_version, target.version])
+    try:
+        return compactions.between(target.uri, older, newer, compactions.versions_to_look_at(len(target.fragments)))
+    except LemanError as error:
+        _log.warning("history cannot be read", uri=target.uri, version=newer, error=error.message)
+        return ()
+
+
+def set_rows_of(view: TableSnapshot) -> dict[int, int]:
+    """Count, by fragment id, the rows with values in fragments of a view of which the names of files do not tell."""
+    if view.column(IS_SET) is None:  # somebody dropped it
+        return {}
+    others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
+    return set_rows(view.uri, view.version, others) if others else {}
+
+
+def _stale_of_view(definition: ViewDefinition, source: TableSnapshot) -> tuple[StaleInput, ...]:
+    """Return the function columns that are read of a source view and whose values another function computed."""
+    below = definition_in(source)
+    read = columns_read(definition.query, [field.name for field in source.fields]) if below is not None else ()
+    stale = [name for name in below.stale if name in read] if below is not None else []
+    if not stale:
+        return ()
+    rows = classify(source, set_rows_of(source)).rows_set
+    return tuple(StaleInput(name, rows) for name in stale if rows)
