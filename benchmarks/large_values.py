@@ -1,6 +1,6 @@
 """Texts of 10 MB through a function: one of a row, and one of a batch that does the same with each value, in turn.
 
-What a row takes beside its value is little there, so both should take as long.
+The overhead of a row is small next to such values, so both should take equally long.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def _batches(rows: int, is_wide: Callable[[int, int], bool]) -> Iterator[pa.Reco
 
 
 class _Memory:
-    """The memory of a process: what it was, what it grew by at the most, and what it settled at."""
+    """The memory of a process: at the start, its largest growth, and where it settled."""
 
     def __init__(self, pid: int) -> None:
         self._process = psutil.Process(pid)

@@ -112,7 +112,7 @@ def reduced(value: Any, registered: Any, protocol: int) -> Any:
 
 
 def member_attributes(value: enum.Enum) -> dict[str, Any]:
-    """What a member of an enum has besides its name and value."""
+    """Attributes of an enum member other than its name and value."""
     return {name: item for name, item in vars(value).items() if not (name[:1] == name[-1:] == "_")}
 
 
@@ -191,7 +191,7 @@ def _own_bases(kind: type) -> Iterator[type]:
 
 
 def descriptor_attributes(value: Any) -> dict[str, Any]:
-    """What an object of a class that was derived from one of Python's descriptors has besides its functions."""
+    """Attributes, other than its functions, of an object whose class derives from one of Python's descriptors."""
     made = {*_ALSO_MADE, "func", "lock"}
     return {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in made}
 

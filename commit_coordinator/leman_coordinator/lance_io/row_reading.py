@@ -47,7 +47,7 @@ _SAMPLE_ROWS = 8
 _ALL = 1 << 62
 _BLOBS_AS_BYTES: Final = "all_binary"
 _ROW_ID = "_rowid"
-#: What filters may read of a row besides its columns.
+#: Columns of Lance's own that filters may read.
 _ROW_COLUMNS = frozenset(
     {_ROW_ID, ROW_ADDRESS, "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )

@@ -7,8 +7,8 @@ import re
 #: Control characters, ends of lines, changes of direction (a name then reads as another one) and halves of pairs.
 #: Stores refuse some of them late, after a minute of retries.
 CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-#: Characters that show nothing: a name with one reads as another name. Joiners, selectors of variants and tags are
-#: parts of some scripts and of emoji, and show nothing beside ASCII alone.
+#: Invisible characters: a name that contains one reads as another name. Joiners, variation selectors and tags belong to
+#: some scripts and to emoji, so they count only between ASCII characters.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\U000e0000-\U000e001f]"

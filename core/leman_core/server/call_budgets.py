@@ -32,7 +32,7 @@ _SLOW_SECONDS = 0.5
 _RETRY_SECONDS = 1.0
 #: Bytes of the metadata of a call. gRPC lets four times as much in, so that it is for us to refuse it.
 MAX_METADATA_BYTES = 16 << 10
-#: gRPC counts so many more bytes for each entry.
+#: Bytes that gRPC adds to the size of each entry.
 _ENTRY_BYTES = 32
 _LONGEST_METHOD = 200
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from leman import _services_here
+from leman_core.model.release import MODULES
 from leman_core.process.no_arguments import take_none
 
 
@@ -19,3 +21,7 @@ def test_help_and_nonsense_start_nothing(arguments, code, monkeypatch, capsys):
 def test_without_arguments_it_goes_on(monkeypatch):
     monkeypatch.setattr("sys.argv", ["planner"])
     take_none("planner")
+
+
+def test_the_sdk_starts_each_service_by_the_module_that_runs_it():
+    assert _services_here.MODULES == MODULES

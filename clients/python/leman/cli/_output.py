@@ -19,7 +19,7 @@ _GAP = 2  # between columns
 _LEAST = 12  # of a column that is cut
 #: All but ends of lines and tabs, and changes of direction, after which a name reads as another one.
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-#: Characters that show nothing; joiners and selectors of variants do beside others than ASCII.
+#: Invisible characters. Joiners and variation selectors count only between ASCII characters.
 _INVISIBLE = re.compile(
     "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u200e\u200f\u2060-\u2065\u206a-\u206f\u3164\ufeff\uffa0"
     "\ufff9-\ufffb\U000e0000-\U000e001f]"
