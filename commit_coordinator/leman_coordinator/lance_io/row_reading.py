@@ -28,8 +28,8 @@ from leman_core.sql.relative_time import pin
 from leman_core.storage import deletions
 from leman_core.storage.checkpoints.rows import ROW_ADDRESS
 from leman_core.storage.dialect import Dialect
-from leman_core.storage.error_translation import using_storage
-from leman_core.storage.scan import judged, offsets_matching
+from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
+from leman_core.storage.scan import fewer_rows, is_overflow, judged, offsets_matching
 from leman_core.storage.tables import LanceTables, snapshot_of
 from leman_core.storage.views.source import blob_sizes
 
@@ -370,31 +370,40 @@ class _Reading:
                     break
 
     def _held(
-        self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any]
+        self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any], at_once: int = 0
     ) -> tuple[list[pa.RecordBatch], int]:
         """Scan a window; return as many of its rows as may be held, and how many these are.
 
         What is more is let go, and scanned again once the reader has come so far: one that stalls keeps no wide rows.
+        So are rows of which a batch would be larger than Lance can hold, fewer of them at once.
         """
         held: list[pa.RecordBatch] = []
         left, taken = _HELD_BYTES, 0
+        at_once = at_once or max(BATCH_ROWS, self._request.batch_size)
         with using_storage(self._request.uri):
-            scanner = self._scanner(fragments=[fragment], **options)
-            for batch in judged(iter(scanner.to_batches()), self._request.where):
-                size = bytes_beside_dictionaries(batch)
-                if size > left:
-                    fitting = _rows_within(batch, left)
-                    if fitting or not taken:
-                        held.append(_copied(batch.slice(0, max(1, fitting))))
-                        taken += held[-1].num_rows
-                    break
-                held.append(batch)
-                taken += batch.num_rows
-                left -= size
-            else:
-                if _HELD_BYTES - left < _WINDOW_BYTES // 2:
-                    self._window = min(self._most, 2 * self._window)
-                return held, rows
+            scanner = self._scanner(fragments=[fragment], batch_size=at_once, **options)
+            try:
+                for batch in judged(iter(scanner.to_batches()), self._request.where):
+                    size = bytes_beside_dictionaries(batch)
+                    if size > left:
+                        fitting = _rows_within(batch, left)
+                        if fitting or not taken:
+                            held.append(_copied(batch.slice(0, max(1, fitting))))
+                            taken += held[-1].num_rows
+                        break
+                    held.append(batch)
+                    taken += batch.num_rows
+                    left -= size
+                else:
+                    if _HELD_BYTES - left < _WINDOW_BYTES // 2:
+                        self._window = min(self._most, 2 * self._window)
+                    return held, rows
+            except LANCE_ERRORS as error:
+                most = min(rows, at_once)
+                if not is_overflow(error) or most == 1:
+                    raise
+                if not taken:
+                    return self._held(fragment, rows, options, fewer_rows(most))
         self._window = max(1, taken)
         return held, taken
 
@@ -430,7 +439,7 @@ class _Reading:
         starts = np.flatnonzero(np.diff(parts, prepend=-1))
         return [int(part) for part in np.diff([*starts.tolist(), rows])]
 
-    def _scanner(self, **options: Any) -> lance.LanceScanner:
+    def _scanner(self, batch_size: int = BATCH_ROWS, **options: Any) -> lance.LanceScanner:
         return self._dataset.scanner(
             columns=self._columns,
             with_row_id=self._request.with_row_id,
@@ -440,7 +449,7 @@ class _Reading:
             batch_readahead=1,
             fragment_readahead=1,
             io_buffer_size=_READ_AHEAD_BYTES,
-            batch_size=max(BATCH_ROWS, self._request.batch_size),
+            batch_size=batch_size,
             **options,
         )
 
@@ -454,7 +463,12 @@ def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float
     """Return the bytes of a row of some of the first rows, once decoded: values may be well compressed."""
     if not columns:
         return 0.0
-    rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
+    try:
+        rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
+    except LANCE_ERRORS as error:
+        if is_overflow(error):
+            return float(_WINDOW_BYTES)  # a row at a time
+        raise
     return float(sum(map(bytes_beside_dictionaries, rows.to_batches())) / max(1, rows.num_rows))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -42,10 +42,14 @@ _EXPRESSIONS_AHEAD = 8
 #: Where chunks are full of bytes, what is read ahead is not worth its memory: unasked, Lance takes 2 GB.
 _WIDE: dict[str, Any] = {"batch_readahead": 1, "io_buffer_size": CHUNK_BYTES}
 _FILTER_FAILS = "Error applying filter expression"
+#: What Lance raises for a batch with more text or bytes in one column than offsets of 32 bits count.
+_OVERFLOW, _OVERFLOW_BYTES = "offset overflow", 1 << 31
 _BLOBS_AS_BYTES: Final = "all_binary"
 
 Offsets = npt.NDArray[np.int64]
 Columns = Sequence[str] | Mapping[str, str]
+#: Returns the offset behind a batch, given the one behind the batch before.
+End = Callable[[pa.RecordBatch, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,21 @@ class Chunk:
     offsets: Offsets
     #: The requested columns.
     rows: pa.RecordBatch
+
+
+def _after_all(batch: pa.RecordBatch, at: int) -> int:
+    return at + int(batch.num_rows)
+
+
+def _after_last(batch: pa.RecordBatch, at: int) -> int:
+    """Return the offset behind the last of the rows that a filter matches, which have their addresses."""
+    addresses = batch.column("_rowaddr").to_numpy()[-1:].astype(np.int64)
+    return int(offsets_of(addresses)[0]) + 1 if len(addresses) else at
+
+
+def window(rows: RowRange) -> dict[str, Any]:
+    """Return the options of a scanner of a range of rows."""
+    return {"offset": rows.start, "limit": rows.rows}
 
 
 class FragmentReader:
@@ -283,29 +302,37 @@ class FragmentReader:
             raise Aborted("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the table any more")
         return fragment
 
-    def _scan(self, fragment_id: int, columns: Columns, **options: Any) -> Iterator[pa.RecordBatch]:
+    def _scan(
+        self,
+        fragment_id: int,
+        columns: Columns,
+        covered: RowRange,
+        options: Callable[[RowRange], dict[str, Any]] = window,
+        end: End = _after_all,
+    ) -> Iterator[pa.RecordBatch]:
         fragment = self._fragment(fragment_id)
         evaluates = isinstance(columns, Mapping)
+        names = dict(columns) if isinstance(columns, Mapping) else list(columns)
+
+        def scanner(rows: RowRange, bounds: dict[str, Any]) -> lance.LanceScanner:
+            return fragment.scanner(columns=names, blob_handling=_BLOBS_AS_BYTES, **bounds, **options(rows))
+
         bounds = batches_of(fragment, EXPRESSION_ROWS, _EXPRESSIONS_AHEAD) if evaluates else batches_of(fragment)
-        scanner = fragment.scanner(
-            columns=dict(columns) if isinstance(columns, Mapping) else list(columns),
-            blob_handling=_BLOBS_AS_BYTES,
-            **bounds,
-            **options,
-        )
-        return iter(scanner.to_batches())
+        return batches_in_parts(scanner, covered, bounds, end)
 
     def _dense(self, fragment_id: int, covered: RowRange, columns: Columns) -> Iterator[Chunk]:
         at = covered.start
-        for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows):
+        for batch in self._scan(fragment_id, columns, covered):
             end = at + batch.num_rows
             yield Chunk(RowRange(at, end), np.arange(at, end, dtype=np.int64), batch)
             at = end
 
     def _without_deleted(self, fragment_id: int, covered: RowRange, columns: Sequence[str]) -> Iterator[Chunk]:
+        def every(rows: RowRange) -> dict[str, Any]:
+            return {**window(rows), "with_row_id": True, "include_deleted_rows": True}
+
         at = covered.start
-        options = {"with_row_id": True, "include_deleted_rows": True}
-        for batch in self._scan(fragment_id, columns, offset=covered.start, limit=covered.rows, **options):
+        for batch in self._scan(fragment_id, columns, covered, every):
             end = at + batch.num_rows
             live = batch.column("_rowid").is_valid()
             rows = batch.select(list(columns)).filter(live)
@@ -314,11 +341,15 @@ class FragmentReader:
 
     def _filtered(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
         base = RowAddress(fragment_id, 0).to_int()
-        for piece in chunks(covered, CHUNK_ROWS):
-            inside = f"_rowaddr >= {base + piece.start} AND _rowaddr < {base + piece.end}"
-            at = piece.start
+
+        def matching(rows: RowRange) -> dict[str, Any]:
+            inside = f"_rowaddr >= {base + rows.start} AND _rowaddr < {base + rows.end}"
             asked = f"({self._dialect.lance(where)}) AND {inside}" if where else inside
-            for batch in judged(self._scan(fragment_id, columns, filter=asked, with_row_address=True), where):
+            return {"filter": asked, "with_row_address": True}
+
+        for piece in chunks(covered, CHUNK_ROWS):
+            at = piece.start
+            for batch in judged(self._scan(fragment_id, columns, piece, matching, _after_last), where):
                 offsets = offsets_of(batch.column("_rowaddr").to_numpy().astype(np.int64))
                 if len(offsets):
                     end = int(offsets[-1]) + 1
@@ -355,6 +386,47 @@ def judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordB
             f"The filter {where} cannot be evaluated for every row: {cause}. Make it hold for all of them, for example "
             "with nullif or try_cast",
         ) from error
+
+
+def batches_in_parts(
+    scanner: Callable[[RowRange, dict[str, Any]], lance.LanceScanner],
+    covered: RowRange,
+    bounds: dict[str, Any],
+    end: End = _after_all,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a range; where one is larger than Lance can hold, fewer rows at once from there on.
+
+    The files do not tell it before: values are compressed, and of uneven width.
+
+    Args:
+        scanner: Returns what scans a range within such bounds.
+        covered: The range.
+        bounds: As `batches_of` returns them.
+        end: Returns the offset behind a batch, given the one behind the batch before.
+    """
+    at = covered.start
+    while True:
+        try:
+            for batch in scanner(RowRange(at, covered.end), bounds).to_batches():
+                at = end(batch, at)
+                yield batch
+        except LANCE_ERRORS as error:
+            rows = min(bounds["batch_size"], covered.end - at)
+            if not is_overflow(error) or rows <= 1:
+                raise
+        else:
+            return
+        bounds = {**bounds, **_WIDE, "batch_size": fewer_rows(rows)}
+
+
+def is_overflow(error: BaseException) -> bool:
+    """Tell whether Lance or pyarrow refuses a batch or an array for its size: fewer rows can be held at once."""
+    return _OVERFLOW in str(error).casefold()
+
+
+def fewer_rows(rows: int) -> int:
+    """Return how many rows to read at once where so many were too large for a batch."""
+    return max(1, rows * CHUNK_BYTES // _OVERFLOW_BYTES)
 
 
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:
@@ -413,15 +485,23 @@ def offsets_matching(
     try:
         careful = open_version(dataset.uri, int(dataset.version), cache_bytes=CHUNK_BYTES)
         names = {_MATCHES: f"({where})", _PLACE: "_rowaddr"}
-        for at in range(0, fragment.count_rows(), few):
+        at, rows = 0, fragment.count_rows()
+        while at < rows:
             scanner = careful.scanner(
                 columns=names, offset=at, limit=few, fragments=[fragment], batch_size=few, **_WIDE
             )
-            rows = scanner.to_table()
-            matching = rows.filter(rows.column(_MATCHES)).column(_PLACE)
+            try:
+                part = scanner.to_table()
+            except LANCE_ERRORS as error:
+                if few > 1 and is_overflow(error):
+                    few = fewer_rows(min(few, rows - at))
+                    continue
+                raise
+            matching = part.filter(part.column(_MATCHES)).column(_PLACE)
             found.append(offsets_of(matching.to_numpy().astype(np.int64)))
             if most is not None and sum(map(len, found)) >= most:
                 break
+            at += few
     except LANCE_ERRORS:
         return None
     return np.concatenate(found)[:most]

@@ -15,13 +15,15 @@ import pyarrow as pa
 
 from leman_core.model import changed_rows, keys, row_states
 from leman_core.model.equal_values import equal_rows
+from leman_core.model.errors import Unavailable
 from leman_core.model.plan import StagedFile
-from leman_core.model.ranges import RowRange
+from leman_core.model.ranges import RowRange, chunks
 from leman_core.model.row_states import RowState, States
 from leman_core.storage import column_file_writer, column_files
 from leman_core.storage.checkpoints.rows import Piece
 from leman_core.storage.concatenation import joined
 from leman_core.storage.deletions import Deletions
+from leman_core.storage.scan import fewer_rows, is_overflow
 
 _EMIT_BYTES = 16 << 20
 
@@ -96,7 +98,15 @@ class FragmentWriter:
                     equal = None if piece.kept else equal_rows(piece.values, self._existing.values(part))
                     self._keep(part, np.ones(part.rows, np.bool_) if equal is None else equal)
             return
-        values, states = self._aligned(covered, pieces)
+        try:
+            values, states = self._aligned(covered, pieces)
+        except (Unavailable, pa.ArrowException) as error:  # values that are kept may be of any width
+            if covered.rows == 1 or not is_overflow(error.__cause__ or error):
+                raise
+            self._at = covered.start
+            for part in chunks(covered, fewer_rows(covered.rows)):
+                self.emit(part, [held for piece in pieces if (held := piece.within(part)) is not None])
+            return
         self._writer.write(values)
         self._note(covered, states)
 

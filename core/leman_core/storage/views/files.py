@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import lance
 import numpy as np
@@ -17,6 +18,7 @@ from leman_core.functions import blobs
 from leman_core.model import view_metadata
 from leman_core.model.errors import Aborted, DataLoss
 from leman_core.model.plan import StagedFile
+from leman_core.model.ranges import RowRange
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition
 from leman_core.model.view_rows import Ids
 from leman_core.storage.column_files import data_path, tagged_digest_of
@@ -25,7 +27,7 @@ from leman_core.storage.filesystems import filesystem_of
 from leman_core.storage.object_stores.lance_options import lance_options
 from leman_core.storage.object_stores.requests import count
 from leman_core.storage.opening import open_version
-from leman_core.storage.scan import batches_of
+from leman_core.storage.scan import batches_in_parts, batches_of, window
 from leman_core.storage.table_errors import table_error
 from leman_core.storage.tables import INCARNATION_KEY, fields_of
 from leman_core.storage.views import patches as view_patches
@@ -178,14 +180,19 @@ def current_values(uri: str, version: int, fragment_id: int, columns: Sequence[s
     fragment = _fragment(dataset, fragment_id)
     wanted_blobs = [field.name for field in dataset.schema if field.name in set(columns) and blobs.is_blob(field)]
     with using_storage(uri):
-        scanner = fragment.scanner(
-            columns=list(columns),
-            with_row_id=True,
-            with_row_address=bool(wanted_blobs),
-            include_deleted_rows=True,
-            **batches_of(fragment, _BATCH_ROWS, 2),
-        )
-        for batch in scanner.to_batches():
+
+        def scanner(rows: RowRange, bounds: dict[str, Any]) -> lance.LanceScanner:
+            return fragment.scanner(
+                columns=list(columns),
+                with_row_id=True,
+                with_row_address=bool(wanted_blobs),
+                include_deleted_rows=True,
+                **window(rows),
+                **bounds,
+            )
+
+        every = RowRange(0, fragment.physical_rows)
+        for batch in batches_in_parts(scanner, every, batches_of(fragment, _BATCH_ROWS, 2)):
             for piece in _pieces(batch, wanted_blobs):
                 yield _with_blobs(dataset, piece, wanted_blobs).select(list(columns))
 

@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman_core.model.errors import Unavailable
 from leman_core.model.ranges import RowRange
 from leman_core.storage.checkpoints.rows import Piece
-from leman_executor.worker.fragment_writer import FragmentWriter
+from leman_executor.worker.fragment_writer import Existing, FragmentWriter
 
 ROWS = 4
 
@@ -65,3 +66,30 @@ def test_rows_without_a_value_are_left_out_by_a_request_for_some_rows_alone(uri,
         return
     with pytest.raises(ValueError, match="2 rows that are not deleted"):
         made.finish(frozenset())
+
+
+@pytest.mark.parametrize("joining", [False, True], ids=["read", "joined"])
+def test_values_that_are_kept_are_taken_fewer_at_once_where_one_array_cannot_hold_them(uri, joining):
+    taken = []
+
+    def existing(covered: RowRange) -> pa.Array:
+        taken.append(covered)
+        if covered.rows > 1:
+            refused = pa.ArrowInvalid("offset overflow while concatenating arrays")
+            if joining:
+                raise refused
+            raise Unavailable("STORE_UNAVAILABLE", "Lance cannot read them") from refused
+        return pa.array([covered.start], pa.int64())
+
+    made = FragmentWriter(
+        uri,
+        pa.field("c", pa.int64()),
+        "a" * 32,
+        ROWS,
+        existing=Existing("old.lance", existing),
+        live=lambda part: np.ones(part.rows, np.bool_),
+        selective=True,
+    )
+    made.emit(RowRange(0, 4), [piece(1), piece(3)])
+    assert taken == [RowRange(0, 4), *(RowRange(at, at + 1) for at in range(4))]
+    assert made.untouched == 2
