@@ -137,12 +137,21 @@ def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     return made
 
 
+def has_floats(kind: pa.DataType) -> bool:
+    """Tell whether a type holds floats, at any depth of lists, maps, structs and dictionaries."""
+    return holds(
+        without_extensions(kind), lambda inner: pt.is_floating(inner.value_type if pt.is_dictionary(inner) else inner)
+    )
+
+
 def infinities(array: pa.Array) -> int:
-    """Count the infinite numbers in an array, at any depth of lists, maps and structs."""
+    """Count the infinite numbers in an array, at any depth of lists, maps, structs and dictionaries."""
     if isinstance(array, pa.ExtensionArray):
         return infinities(array.storage)
-    if not holds(without_extensions(array.type), pt.is_floating):
+    if not has_floats(array.type):
         return 0
+    if isinstance(array, pa.DictionaryArray):
+        return infinities(array.dictionary_decode())
     if _is_list(array.type):
         # pyarrow cannot leave out what lies under a NULL where structs hold extension types
         return infinities((array.drop_null() if array.null_count else array).flatten())

@@ -20,7 +20,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions.exact_casts import LISTS, advice, castable, exact_cast, infinities, is_binary, is_text
+from leman_core.functions.exact_casts import (
+    LISTS,
+    advice,
+    castable,
+    exact_cast,
+    has_floats,
+    infinities,
+    is_binary,
+    is_text,
+)
 from leman_core.functions.nested_types import check_json, holds, rebuilt, without_extensions
 from leman_executor.worker.user_errors import text as user_text
 
@@ -71,7 +80,7 @@ class Converter:
         self._types_suffice = bool(lossless)
         #: Types whose values nothing can change. Where `_types_suffice`, pyarrow converts them without a loss, too.
         self.plain_types = lossless or LASTING
-        self._has_floats = holds(self._storage, pt.is_floating)
+        self._has_floats = has_floats(kind)
         self._has_json = holds(kind, lambda inner: isinstance(inner, pa.JsonType))
 
     def __call__(self, values: Sequence[Any], *, are_plain: bool = False) -> pa.Array:

@@ -41,6 +41,7 @@ REFUSED = [
     (1.5, pa.int64()),
     (300, pa.int8()),
     (1e300, pa.float32()),
+    (1e300, pa.dictionary(pa.int8(), pa.float32())),
     (2049, pa.float16()),
     ((1 << 53) + 1, pa.float64()),
     (5, MOMENT),
@@ -83,6 +84,10 @@ def in_map(value, kind):
     return [("k", value)], pa.map_(pa.string(), kind)
 
 
+def in_key(value, kind):
+    return [(value, "v")], pa.map_(kind, pa.string())
+
+
 def plain(value, kind):
     return value, kind
 
@@ -119,7 +124,7 @@ FROM_PYTHON = [to_array, added, added_rows]
 FROM_ARROW = [cast, fitted, added, read_on]
 
 
-@pytest.mark.parametrize("lift", [plain, in_list, in_struct, in_map])
+@pytest.mark.parametrize("lift", [plain, in_list, in_struct, in_map, in_key])
 @pytest.mark.parametrize(("value", "kind"), REFUSED, ids=str)
 def test_what_would_be_changed_is_refused_on_every_way_in(value, kind, lift):
     content, column = lift(value, kind)
@@ -131,7 +136,7 @@ def test_what_would_be_changed_is_refused_on_every_way_in(value, kind, lift):
             way(arrow_of(lift, value), column)
 
 
-@pytest.mark.parametrize("lift", [plain, in_list, in_struct, in_map])
+@pytest.mark.parametrize("lift", [plain, in_list, in_struct, in_map, in_key])
 @pytest.mark.parametrize(("value", "kind"), TAKEN, ids=str)
 def test_what_stays_the_same_is_taken_on_every_way_in(value, kind, lift):
     content, column = lift(value, kind)
@@ -140,6 +145,37 @@ def test_what_stays_the_same_is_taken_on_every_way_in(value, kind, lift):
         assert way([None, content], column).to_pylist() == wanted
     for way in FROM_ARROW:
         assert way(arrow_of(lift, value), column).to_pylist() == wanted
+
+
+def list_of(values: pa.Array) -> pa.Array:
+    return pa.ListArray.from_arrays(range(len(values) + 1), values)
+
+
+def struct_of(values: pa.Array) -> pa.Array:
+    return pa.StructArray.from_arrays([values], ["a"])
+
+
+@pytest.mark.parametrize("way", FROM_ARROW)
+@pytest.mark.parametrize("within", [lambda values: values, list_of, struct_of], ids=["plain", "list", "struct"])
+def test_numbers_in_a_dictionary_are_refused_where_they_would_be_infinite(way, within):
+    kind = within(pa.array([0.0], pa.float32()).dictionary_encode()).type
+    with pytest.raises(FAULTS):
+        way(within(pa.array([0.5, 1e300]).dictionary_encode()), kind)
+    infinite = within(pa.array([0.5, float("inf")]).dictionary_encode())
+    assert way(infinite, kind).to_pylist() == infinite.to_pylist()
+
+
+@pytest.mark.parametrize("way", FROM_ARROW)
+def test_what_a_type_rests_on_or_has_in_its_dictionary_is_what_counts(way):
+    texts, counts = pa.array(["a", None, "a"]).dictionary_encode(), pa.array([5, None]).dictionary_encode()
+    ids = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"0123456789abcdef"], pa.binary(16)))
+    assert way(texts, pa.large_string()).to_pylist() == ["a", None, "a"]
+    assert way(counts, PRICE).to_pylist() == [Decimal(5), None]
+    assert way(ids, pa.binary(16)).equals(ids.storage)
+    assert way(ids.storage, pa.uuid()).equals(ids)
+    for values, kind in [(texts, pa.binary()), (counts, pa.bool_()), (ids, pa.string()), (pa.array(["a"]), pa.uuid())]:
+        with pytest.raises(FAULTS):
+            way(values, kind)
 
 
 @pytest.mark.parametrize("way", FROM_PYTHON)
