@@ -88,7 +88,7 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
     """
     for field in fields:
         known, _, its_body = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
-        if request_id and known == md5(request_id) and its_body != body:
+        if known == md5(request_id) and its_body != body:
             raise reused(request_id)
 
 
@@ -137,7 +137,7 @@ def names_in(inputs: Iterable[TableField]) -> InputNames | None:
 def was_made_by(field: pa.Field, request_id: str) -> bool:
     """Tell whether a request made the field what it is; see `mark`."""
     known, _, _ = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
-    return bool(request_id) and known == md5(request_id)
+    return known == md5(request_id)
 
 
 def read(field: pa.Field) -> ColumnBinding | None:

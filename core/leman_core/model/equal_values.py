@@ -29,8 +29,6 @@ def equal_rows(left: pa.Array, right: pa.Array) -> Mask:
     if left.type != right.type or len(left) != len(right):
         return np.zeros(len(left), np.bool_)
     left, right = _plain(left), _plain(right)
-    if pa.types.is_null(left.type):
-        return np.ones(len(left), np.bool_)
     here, there = _valid(left), _valid(right)
     same: Mask = here == there
     both = here & there

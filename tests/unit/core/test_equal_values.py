@@ -29,6 +29,8 @@ PAIRS = [
     (pa.list_(pa.int64()), [[1, 2], [], None, [1], [None]], [[1, 2], None, None, [1, 1], [0]]),
     (pa.list_(pa.string()), [["a", "b"], [], ["x"]], [["a", "c"], [], ["x"]]),
     (pa.list_(pa.float32(), 2), [[1.0, 2.0], None, [0.0, 1.0]], [[1.0, 2.0], [0.0, 0.0], [-0.0, 1.0]]),
+    (pa.large_list(pa.int64()), [[1, 2], [], None], [[1, 3], [], None]),
+    (pa.list_(pa.int8(), 0), [[], None], [[], []]),
     (pa.list_(pa.list_(pa.int8())), [[[1], [2, 3]], [[]]], [[[1], [2, 4]], [[]]]),
     (pa.struct({"a": pa.int64(), "b": pa.string()}), [{"a": 1, "b": "x"}, None, {"a": None, "b": "y"}],
      [{"a": 1, "b": "x"}, {"a": None, "b": None}, {"a": None, "b": "z"}]),
@@ -79,3 +81,16 @@ def test_values_below_a_null_do_not_count():
 def test_a_type_that_arrow_cannot_compare_is_never_equal():
     kind = pa.list_view(pa.int64())
     assert not equal_rows(pa.array([[1]], kind), pa.array([[1]], kind)).any()
+
+
+def test_what_lies_in_dictionaries_and_extension_types_is_compared():
+    left = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 2], pa.int8()), pa.array(["a", "b", None]))
+    right = pa.DictionaryArray.from_arrays(pa.array([1, 1, 2, None], pa.int8()), pa.array(["b", "a", None]))
+    assert equal_rows(left, right).tolist() == [True, False, True, True]
+    first, second = pa.array([b"a" * 16, b"b" * 16, None], pa.binary(16)), pa.array([b"a" * 16] * 3, pa.binary(16))
+    ids = [pa.ExtensionArray.from_storage(pa.uuid(), values) for values in (first, second)]
+    assert equal_rows(*ids).tolist() == [True, False, False]
+
+
+def test_arrays_of_other_lengths_have_no_row_in_common():
+    assert equal_rows(pa.array([1, 2]), pa.array([1, 2, 3])).tolist() == [False, False]

@@ -170,5 +170,6 @@ def test_a_file_whose_name_is_not_that_of_its_key_is_damaged(tmp_path):
     only(tmp_path).rename(tmp_path / "_checkpoints" / "k with spaces.lance")
     with pytest.raises(DataLoss, match="its name is not that of its key"):
         store.check_file("k with spaces.lance")
+    store["k with spaces"] = values()
     with pytest.raises(KeyError):
         store.read_file("k with spaces.lance")

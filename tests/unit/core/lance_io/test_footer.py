@@ -1,5 +1,7 @@
 """Row states are read from a file's last bytes, as Lance would give them."""
 
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -37,6 +39,17 @@ def test_states_are_those_that_lance_reads(uri, rows):
     assert (column_files.read_states(uri, FILE) == states).all()
     summary = column_files.read_state_summary(uri, FILE)
     assert summary.failed == int((states == RowState.FAILED).sum())
+
+
+def test_states_that_changed_since_are_damaged_for_whoever_decodes_them_later(uri):
+    path = write(uri, 1000, np.random.default_rng(7).integers(0, 3, 1000).astype(np.uint8))
+    buffer = column_files.read_states_buffer(uri, FILE)
+    content = Path(path).read_bytes()
+    changed = buffer[:-9] + bytes([buffer[-9] ^ 4]) + buffer[-8:]
+    assert content.count(buffer) == 1
+    Path(path).write_bytes(content.replace(buffer, changed))
+    with pytest.raises(DataLoss, match="digest"):
+        column_files.read_states_buffer(uri, FILE)
 
 
 def test_a_file_without_states_has_none(uri):

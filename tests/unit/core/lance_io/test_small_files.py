@@ -67,6 +67,10 @@ def test_a_staged_file_is_written_and_checked_with_two_requests(store):
     assert content.schema.names == ["y"]
     assert store.requests == before + 2
 
+    for rows in (4, 6):
+        with pytest.raises(FailedPrecondition, match=f"has 5 rows, {rows} were announced"):
+            column_file_checks.read_verified("s3://lake/t.lance", replace(staged, physical_rows=rows))
+
     store.objects["t.lance/data/y.lance"] += b"x"
     with pytest.raises(DataLoss, match="changed after it was written"):
         column_file_checks.read_verified("s3://lake/t.lance", staged)

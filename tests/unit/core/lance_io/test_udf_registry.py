@@ -290,6 +290,22 @@ def test_of_many_writers_of_one_name_one_wins_and_the_others_hear_it(tmp_path):
     assert [p.name for p in (tmp_path / "_leman" / "udfs").iterdir()] == ["f@1.json"]
 
 
+def test_another_definition_that_is_written_between_a_look_and_a_write_is_no_success(tmp_path, monkeypatch):
+    registry = UdfRegistry(str(tmp_path))
+    registry.put(installed(1))
+    real, blind = UdfRegistry.find, [True, True]
+
+    def find(self, name, version):
+        return None if blind and blind.pop() else real(self, name, version)
+
+    monkeypatch.setattr(UdfRegistry, "find", find)
+    with pytest.raises(AlreadyExists, match="another definition"):
+        registry.put(installed(2))
+    assert not registry.put(installed(1))
+    assert not blind
+    assert registry.get("f", "1") == installed(1)
+
+
 def test_in_an_object_store_too():
     with known_store():
         check_one_wins("s3://lake/texts")

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.model.errors import DataLoss
+from leman_core.model.errors import AlreadyExists, DataLoss
 from leman_core.model.plan import InputSource
 from leman_core.model.udf import ColumnBinding, ColumnInput
 
@@ -44,3 +44,13 @@ def test_a_damaged_source_is_told(stored):
     field = sourced()
     with pytest.raises(DataLoss, match="drop the column"):
         binding.read(field.with_metadata({**field.metadata, b"leman::source": stored}))
+
+
+def test_the_id_of_a_request_that_made_a_column_is_refused_to_another_one():
+    fields = [FIELD, binding.mark(FIELD, "r", "body")]
+    binding.check_request(fields, "r", "body")
+    binding.check_request(fields, "s", "other")
+    binding.check_request([binding.mark(FIELD, "", "body")], "", "other")
+    with pytest.raises(AlreadyExists) as caught:
+        binding.check_request(fields, "r", "other")
+    assert caught.value.reason == "REQUEST_ID_REUSED"

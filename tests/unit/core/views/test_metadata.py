@@ -14,6 +14,7 @@ from leman_core.model.table import DataFile, Fragment, TableSnapshot
 from leman_core.model.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from leman_core.storage import sealed_documents
 
+OWN = view_metadata.IN_OWN_DATABASE.encode()
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
 QUERY = ViewQuery(
     database="/data",
@@ -103,6 +104,20 @@ def test_a_source_in_the_views_own_database_is_where_the_view_is():
     assert view_metadata.read(again, "/third/v.lance").source_uri == "/third/users.lance"
 
 
+def test_a_view_that_says_nothing_of_its_database_has_a_source_of_its_own_where_it_names_that():
+    """Views of earlier releases do not say it."""
+    stored = {k: v for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items() if k != OWN}
+    own = view_metadata.from_metadata(stored, "/data/v.lance")
+    assert own == dataclasses.replace(DEFINITION, in_own_database=True)
+    assert view_metadata.from_metadata(stored, "/elsewhere/v.lance") == DEFINITION
+    assert view_metadata.from_metadata(stored) == DEFINITION
+
+
+def test_a_source_is_where_it_lay_where_it_is_not_known_where_the_view_lies():
+    own = dataclasses.replace(DEFINITION, in_own_database=True)
+    assert view_metadata.read(view_metadata.write(SCHEMA, own)) == own
+
+
 def test_a_source_in_another_database_stays_there():
     other = view_metadata.read(view_metadata.write(SCHEMA, DEFINITION), "/elsewhere/v.lance")
     assert other == DEFINITION
@@ -120,6 +135,8 @@ def test_other_metadata_stays():
     written = view_metadata.write(SCHEMA, DEFINITION)
     assert written.metadata[b"mine"] == b"stays"
     assert written.field("a").metadata == {b"k": b"v"}
+    assert view_metadata.from_metadata({**written.metadata, b"mine": b"\xff"}) == DEFINITION
+    assert view_metadata.write(SCHEMA.remove_metadata(), DEFINITION).metadata
 
 
 def test_a_table_is_no_view():
@@ -171,7 +188,7 @@ def test_a_later_definition_takes_the_place_of_the_one_before():
     assert view_metadata.read(view_metadata.write(view_metadata.write(SCHEMA, DEFINITION), later)) == later
 
 
-@pytest.mark.parametrize("key", [view_metadata.BASE_VERSION, view_metadata.FORMAT, view_metadata.FILLED])
+@pytest.mark.parametrize("key", [view_metadata.QUERY, view_metadata.DIGEST, view_metadata.FORMAT, view_metadata.FILLED])
 def test_a_missing_key_is_damage(key):
     metadata = {k: v for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items() if k != key.encode()}
     with pytest.raises(DataLoss) as caught:
@@ -231,3 +248,13 @@ def test_a_column_is_stale_until_what_the_query_says_has_computed_it():
     assert DEFINITION.stale == ()
     assert dataclasses.replace(DEFINITION, filled={"emb": "embed@0"}).stale == ("emb",)
     assert dataclasses.replace(DEFINITION, filled={}).stale == ("emb",)
+
+
+def test_requests_are_the_same_by_their_ids_whatever_they_ask_for():
+    made = view_metadata.request("r", QUERY, 0)
+    assert view_metadata.same_id(made, view_metadata.request("r", QUERY, 7))
+    assert not view_metadata.same_id(made, view_metadata.request("s", QUERY, 0))
+    without = view_metadata.request("", QUERY, 0)
+    assert without == ""
+    for noted, other in [(without, without), (made, without), (without, made)]:
+        assert not view_metadata.same_id(noted, other)

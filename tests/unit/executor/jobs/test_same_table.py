@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import lance
 import pyarrow as pa
@@ -13,11 +14,14 @@ import pytest
 from leman_core.model.errors import Aborted
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, StaleInput
+from leman_core.model.refresh import RefreshSpec
+from leman_core.model.view_metadata import identity
 from leman_core.model.work import UnitFailure
-from leman_core.storage.tables import INCARNATION_KEY
+from leman_core.storage.tables import INCARNATION_KEY, LanceTables
 from leman_executor.jobs.backfill_run import BackfillRun
 from leman_executor.jobs.input_columns import InputColumns
 from leman_executor.jobs.job_status import JobStatus
+from leman_executor.refresh import same_source
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
 
 
@@ -68,3 +72,48 @@ def test_the_inputs_that_a_job_computes_first_are_those_of_its_table():
         return caught.value
 
     assert asyncio.run(asyncio.wait_for(main(), 10)).reason == "TABLE_REPLACED"
+
+
+@pytest.fixture
+def source(tmp_path, monkeypatch):
+    """The source of a view, at version 1; the view itself is told only by name."""
+    lance.write_dataset(pa.table({"x": [1]}), tmp_path / "v.lance")
+    uri = str(tmp_path / "t.lance")
+    monkeypatch.setattr(same_source, "definition_in", lambda _: SimpleNamespace(source_uri=uri))
+    return lance.write_dataset(pa.table({"x": [1]}), uri)
+
+
+def refresh_of(source: lance.LanceDataset, version: int, incarnation: str) -> Job:
+    """One that began with a version of a table that had an incarnation."""
+    spec = RefreshSpec(str(Path(source.uri).parent), "v", src_version=version)
+    return replace(JOB, request=spec, source_incarnation=incarnation)
+
+
+GONE = 9
+
+
+@pytest.mark.parametrize(
+    ("version", "began_with", "now", "expected"),
+    [
+        pytest.param(2, "i", "i", False, id="same"),
+        pytest.param(2, "i", "other", True, id="another"),
+        pytest.param(1, "i", "i", True, id="another's files, of before it had an incarnation"),
+        pytest.param(GONE, "i", "i", False, id="gone, same"),
+        pytest.param(GONE, "i", "other", True, id="gone, another"),
+        pytest.param(GONE, "i", "", False, id="gone, and a restore took the incarnation along"),
+        pytest.param(GONE, "files-0", "other", False, id="gone, with the files that told it"),
+        pytest.param(GONE, "", "other", False, id="not known"),
+    ],
+)
+def test_a_refresh_knows_the_source_that_it_began_with(source, version, began_with, now, expected):
+    if now:
+        source.update_config({INCARNATION_KEY: now})
+    assert same_source.is_replaced(refresh_of(source, version, began_with)) == expected
+
+
+def test_a_source_without_an_incarnation_is_known_by_the_files_of_the_very_version(source):
+    known = identity(LanceTables().snapshot(source.uri, 1))
+    source.update_config({INCARNATION_KEY: "later"})
+    assert not same_source.is_replaced(refresh_of(source, 1, known))
+    lance.write_dataset(pa.table({"x": [1]}), source.uri, mode="overwrite")
+    assert same_source.is_replaced(refresh_of(source, 3, known))
