@@ -102,8 +102,6 @@ def _checkpoint_use(
         return StoredKind.DAMAGED, Use.DAMAGED, Purpose()
     if UNFINISHED_NAME.fullmatch(file.name):
         return StoredKind.UNFINISHED, Use.UNFINISHED, Purpose()
-    if not file.key:
-        return StoredKind.OTHER, Use.UNKNOWN, Purpose()
     if keys.is_legacy(file.key):
         return StoredKind.CHECKPOINT, Use.LEGACY, Purpose()
     purpose = purpose_of(inventory.uses, file.key)

@@ -137,7 +137,7 @@ def names_in(inputs: Iterable[TableField]) -> InputNames | None:
 def was_made_by(field: pa.Field, request_id: str) -> bool:
     """Tell whether a request made the field what it is; see `mark`."""
     known, _, _ = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
-    return known == md5(request_id)
+    return bool(known == md5(request_id))
 
 
 def read(field: pa.Field) -> ColumnBinding | None:

@@ -122,6 +122,7 @@ def test_records_go_before_the_files_that_they_name():
         (range_key("b.lance"), [EMPTY], (Use.NO_SOURCES, Fate.GARBAGE)),
         (range_key("b.lance"), [EMPTY, snapshot(0, [(0, "b.lance", "")])], (Use.OPEN, Fate.KEPT)),
         ("a stranger's", [EMPTY], (Use.UNKNOWN, Fate.KEPT)),
+        ("a stranger's_frag-0_range-0-5", [EMPTY], (Use.UNKNOWN, Fate.KEPT)),
         ("fragment_data_file:abc", [EMPTY], (Use.LEGACY, Fate.GARBAGE)),
         ("0123456789abcdef" * 4, [EMPTY], (Use.LEGACY, Fate.GARBAGE)),
         (
@@ -138,6 +139,7 @@ def test_checkpoints(key, versions, expected):
 @pytest.mark.parametrize("age", [0.0, 6.9 * DAY])
 def test_young_garbage_stays(age):
     assert decision(stored(range_key(), age), DONE) == (Use.SETTLED, Fate.YOUNG)
+    assert decision(stored(range_key(), 3600), DONE, older_than=60) == (Use.SETTLED, Fate.GARBAGE)
 
 
 def test_a_partial_file_settles_its_filters_and_the_ranges_without_open_rows():
@@ -172,6 +174,7 @@ def test_records():
     dropped = keys.column_file_name(fingerprint("a.lance", column_id="old"), "4", partial=False)
     old = {"r.lance": record(dropped, "a.lance", "old")}
     assert use(EMPTY, names=(dropped,), records=old) is Use.NOT_INSTALLABLE
+    assert use(snapshot(3, [(0, "b.lance", "")])) is Use.NO_SOURCES
 
 
 def test_a_record_that_says_more_than_the_name_of_its_file_stays():
@@ -181,6 +184,15 @@ def test_a_record_that_says_more_than_the_name_of_its_file_stays():
         [stored(record_key(), name="r.lance")], table, records={"r.lance": record("compacted.lance", "a.lance")}
     )
     assert [v.use for v in decide(found)] == [Use.OPEN]
+    found = inventory([stored(record_key(), name="r.lance")], DONE, records={"r.lance": record(FULL, "b.lance")})
+    assert [v.use for v in decide(found)] == [Use.OPEN], "a column file's name may say of other inputs"
+
+
+@pytest.mark.parametrize("name", ["view", "placeholders", "rows"])
+def test_files_of_rows_that_no_version_refers_to(name):
+    file = data(f"{name}-{'0' * 32}.lance")
+    assert decision(file, EMPTY) == (Use.UNREFERENCED, Fate.GARBAGE)
+    assert decision(dataclasses.replace(file, name=f"{name}-x.lance"), EMPTY) == (Use.UNKNOWN, Fate.KEPT)
 
 
 def test_column_files():

@@ -121,6 +121,10 @@ async def until(what: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def forgotten(pair: Pair) -> bool:
+    return not pair.open_jobs
+
+
 async def states(executor: Executor, job_id: str) -> AsyncIterator[Job]:
     async for _, job, *_ in executor.jobs.watch(executor.database, job_id, 0, 0.05):
         yield job
@@ -166,6 +170,11 @@ def test_a_job_that_ended_elsewhere_stays_ended_though_its_lease_is_free(databas
         pair.leases[0].wake()
         await until(lambda: idle(pair.first))
         assert (await pair.first.job(job_id)).state is JobState.CANCELLED
+        assert pair.keys == {}
+        gone = "a job that no history has"
+        pair.open_jobs.update({job_id: pair.database, gone: pair.database})  # as notes may outlive their jobs
+        await pair.first.jobs._takeovers.take_over_abandoned(pair.database, [job_id, gone])
+        await until(lambda: forgotten(pair))
         assert pair.keys == {}
 
     with_two(database, scenario)
