@@ -7,9 +7,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from leman_core.model.errors import ATTEMPT_FENCED, FailedPrecondition
 from leman_core.model.job import Attempt, Job, JobState
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.refresh import RefreshSpec
+from leman_core.settings import Settings
 from leman_executor.coordination.leases import Answer, JobLeases
 from leman_executor.history.job_history import JobHistory
 from leman_executor.job_manager import job_store
@@ -121,6 +125,10 @@ async def until(what: Callable[[], Awaitable[bool]]) -> None:
         await asyncio.sleep(0.01)
 
 
+async def nothing_waits(executor: Executor) -> bool:
+    return not executor.jobs._takeovers.waiting
+
+
 async def forgotten(pair: Pair) -> bool:
     return not pair.open_jobs
 
@@ -206,6 +214,92 @@ def test_a_lease_that_somebody_else_holds_takes_no_job_away_that_history_says_is
         await until(lambda: beaten(pair.leases[0], asked + 3))
         assert pair.first.jobs.busy()
         assert not pair.first.spark.cancelled
+
+    with_two(database, scenario)
+
+
+def test_of_two_that_take_a_job_over_the_one_has_it_that_history_names(database, monkeypatch):
+    async def scenario(pair: Pair) -> None:
+        job_id = await pair.begin()
+        pair.leases[0].frozen = True
+        del pair.keys[job_id]
+        real = pair.second.store.save
+
+        async def save(job: Job) -> Job:
+            return await real(replace(job, executor="third"))
+
+        monkeypatch.setattr(pair.second.store, "save", save)
+        await pair.second.jobs.open_database(pair.database)
+        await until(lambda: nothing_waits(pair.second))
+        assert pair.keys == {}
+        assert not pair.second.running.runs
+        assert (await pair.second.job(job_id)).executor == "third"
+        pair.leases[0].wake()
+
+    with_two(database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt", "handed_back", "deadly"),
+    [
+        (JobState.RUNNING, 3, 0, True),
+        (JobState.RUNNING, 2, 0, False),
+        (JobState.RUNNING, 4, 2, False),
+        (JobState.PENDING, 9, 0, False),
+        (JobState.PAUSED, 9, 0, False),
+        (JobState.PAUSING, 9, 0, False),
+    ],
+)
+def test_a_job_is_given_up_when_executors_died_over_it_and_not_while_it_rests(
+    database, state, attempt, handed_back, deadly
+):
+    async def scenario(pair: Pair) -> None:
+        job = Job("j", "", state, BackfillSpec(pair.database, "t", "y"), 0.0, 0.0)
+        job = replace(job, attempt=attempt, handed_back=handed_back)
+        assert pair.first.jobs._takeovers._is_deadly(job) == deadly
+
+    assert Settings().executor.job_attempts_max == 3
+    with_two(database, scenario)
+
+
+@pytest.mark.parametrize(
+    ("state", "here", "handed_back"),
+    [
+        (JobState.RUNNING, True, [1]),
+        (JobState.PENDING, True, []),
+        (JobState.PAUSED, True, []),
+        (JobState.DONE, True, []),
+        (JobState.RUNNING, False, []),
+    ],
+)
+def test_an_executor_that_stops_hands_back_what_it_works_on_and_nothing_else(
+    database, monkeypatch, state, here, handed_back
+):
+    saved: list[int] = []
+
+    async def scenario(pair: Pair) -> None:
+        job = await pair.first.job(await pair.begin())
+
+        async def save(job: Job) -> Job:
+            saved.append(job.handed_back)
+            return job
+
+        with monkeypatch.context() as patched:
+            patched.setattr(pair.first.store, "save", save)
+            asked = replace(job, state=state) if here else replace(job, state=state, job_id="another's")
+            await pair.first.jobs._takeovers.hand_back(asked)
+
+    with_two(database, scenario)
+    assert saved == handed_back
+
+
+def test_what_is_stored_is_asked_of_the_planner_only_where_a_plan_is_one_of_rows(database):
+    async def scenario(pair: Pair) -> None:
+        job = await pair.first.job(await pair.begin())
+        pair.first.planner.create_plan = None
+        refresh = replace(job, request=RefreshSpec(pair.database, "v"), progress=replace(job.progress, rows_planned=9))
+        for one in (refresh, replace(job, progress=replace(job.progress, rows_planned=0))):
+            assert await pair.first.jobs._takeovers._with_stored(one) is one
 
     with_two(database, scenario)
 

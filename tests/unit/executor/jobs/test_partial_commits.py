@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from leman_core.model.job import ColumnCommit, FragmentOutcome
-from leman_core.model.plan import CheckpointRef, StagedFile
+from leman_core.model.plan import CheckpointRef, FragmentTask, InputSource, StagedFile
 from leman_core.model.ranges import RowRange
 from leman_core.model.work import FragmentResult, InFlightRows, UnitOutcome
 from leman_core.settings import Settings
 from leman_core.storage.checkpoints.records import FragmentRecord
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.partial_commits import PartialCadence
+from leman_executor.jobs.partial_commits import PartialCadence, PartialCommits
 from leman_executor.jobs.plan_execution import PlanExecution
 from leman_executor.scheduling.reservation_waits import ReservationWaits
 from tests.unit.executor.jobs.test_plan_execution import JOB, STAGED, SilentSpark, a_plan, services_of
@@ -123,6 +124,45 @@ def test_the_request_may_ask_for_whole_fragments(spec, scratch, commits):
         return PlanExecution(JobStatus(job), a_plan(), services, None, waits, is_scratch=scratch).commits_partial_files
 
     assert asyncio.run(never()) is commits
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"where": "x > 1"},
+        {"failed_only": True},
+        {"inputs_version": 1},
+        {"input_source": InputSource("/lake/s.lance", 1, ("x",))},
+    ],
+    ids=str,
+)
+def test_a_plan_that_leaves_rows_out_for_other_reasons_commits_whole_fragments(change):
+    header = a_plan().header
+    assert PartialCommits.are_for(header)
+    assert not PartialCommits.are_for(replace(header, **change))
+
+
+def parts(*stored: tuple[FragmentTask, list[CheckpointRef]], refused: tuple[int, ...] = ()) -> list[tuple[int, int]]:
+    """The fragments of which a partial file would be made, and how many rows it would have."""
+    units: Any = SimpleNamespace(stored=lambda: {task.fragment_id: (task, refs) for task, refs in stored})
+    committer: Any = SimpleNamespace(takes_partial=lambda fragment_id: fragment_id not in refused)
+    nothing: Any = None
+    found = PartialCommits(nothing, nothing, committer, PartialCadence(1.0), units)._parts()
+    return [(part.task.fragment_id, part.rows) for part in found]
+
+
+def test_what_a_partial_file_would_hide_or_cannot_have_is_left_to_the_whole_fragment():
+    first, second = a_plan().tasks
+    some, more = [CheckpointRef("a", RowRange(0, 4))], [CheckpointRef("b", RowRange(0, 6))]
+    assert parts((first, some), (second, more)) == [(1, 6), (0, 4)]
+    assert parts((first, some), (second, more), refused=(1,)) == [(0, 4)]
+    current = first._replace(current_file="f.lance")
+    assert parts((current, some)) == [], "its rows have values of another version until all have new ones"
+    assert parts((current._replace(extend_current=True), some)) == [(0, 4)]
+    assert parts((first, [*some, CheckpointRef("c", RowRange(4, 10))])) == [], "the whole file is about to come"
+    with_gaps = CheckpointRef("d", RowRange(4, 8), settles=False)
+    assert parts((first, [with_gaps])) == []
+    assert parts((first, [*some, with_gaps])) == [(0, 4)]
 
 
 def test_a_day_of_work_makes_a_dozen_partial_commits():
