@@ -25,7 +25,7 @@ from benchmarks.common import Document, Options, Target, figures, interleaved, o
 from benchmarks.leman_side import Caller, running
 from benchmarks.practical_limit import discard, double, make_table
 from leman_core.model import keys
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import ColumnFileWriter
 from leman_internal.v1 import plan_pb2, planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
 
 JOBS = 16

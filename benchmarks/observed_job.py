@@ -25,7 +25,7 @@ import psutil
 from benchmarks.common import CORES, Document, Options, Target, figures, interleaved, options_of, report, scratch
 from benchmarks.leman_side import Caller, running
 from benchmarks.practical_limit import HEAVY, SCALAR, Workload, discard, even, make_table
-from leman_core.model.release import SERVICES
+from leman_core.process.release import SERVICES
 
 _MORE_ROWS = 50
 _EVERY_SECONDS = 5.0

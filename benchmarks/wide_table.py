@@ -22,9 +22,9 @@ from benchmarks.leman_side import Caller
 from benchmarks.practical_limit import SCALAR, make_table
 from leman_core.functions import binding
 from leman_core.model import keys
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import ColumnFileWriter
 
 ROWS = 1000
 _APPENDED_AT_ONCE = 100_000

@@ -23,8 +23,8 @@ import pyarrow as pa
 
 from benchmarks.common import Document, Target, figures, interleaved, options_of, report
 from leman_core.model.plan import CheckpointRef, Reason, StagedFile
-from leman_core.model.ranges import RowRange, subtract, total
-from leman_core.model.task_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.plan_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.work import (
     FragmentResult,
     FragmentWork,
@@ -36,7 +36,7 @@ from leman_core.model.work import (
 )
 from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
 from leman_executor.scheduling.work_queue import WorkQueue
-from leman_executor.worker.messages import LENGTH_BYTES, Done, Hello, framed
+from leman_executor.worker.worker_link import LENGTH_BYTES, Done, Hello, framed
 
 _WORKERS = 1000
 _CONNECTIONS = 64
@@ -69,14 +69,16 @@ def outcome_of(unit: WorkUnit) -> UnitOutcome:
     if last.ranges and last.ranges[-1].rows >= 10:
         end = last.ranges[-1]
         left = RowRange(end.end - end.rows // 10, end.end)
-        refs = tuple(CheckpointRef(f"{unit.unit_id}-{r.start}", r) for r in subtract(last.ranges, [left]))
-        results[-1] = FragmentResult(last.fragment_id, refs, (left,), rows_evaluated=total(last.ranges) - left.rows)
+        refs = tuple(CheckpointRef(f"{unit.unit_id}-{r.start}", r) for r in subtract_ranges(last.ranges, [left]))
+        results[-1] = FragmentResult(
+            last.fragment_id, refs, (left,), rows_evaluated=count_offsets(last.ranges) - left.rows
+        )
     rows = sum(result.rows_evaluated for result in results)
     return UnitOutcome(unit.unit_id, tuple(results), timings=Timings(udf=rows * _SECONDS_PER_ROW))
 
 
 def _done(work: FragmentWork) -> FragmentResult:
-    rows = total(work.ranges)
+    rows = count_offsets(work.ranges)
     if work.finish:
         staged = StagedFile(
             file="f.lance", size_bytes=1, digest="d", physical_rows=rows, rows_computed=rows, rows_failed=0

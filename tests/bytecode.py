@@ -20,13 +20,13 @@ _MODULES = (
     *("leman_coordinator.app", "leman_local.__main__", "leman_executor.app", "leman_planner.app"),
     *(
         "leman_local.warm_process",
-        "leman_executor.previews.pool_process",
+        "leman_executor.jobs.preview_process",
         "leman_executor.spark.daemon",
         "leman_executor.spark.early_jvm",
     ),
     *(
         "leman_executor.spark.spark_runner",
-        "leman_executor.worker.processes.function_process",
+        "leman_executor.worker.function_pool",
         "leman_executor.worker.worker_loop",
     ),
     *("leman.cli._app", "leman.functions", "leman.local", "conformance.__main__", "conformance.soak"),

@@ -16,7 +16,7 @@ from pathlib import Path
 import grpc
 
 from benchmarks.leman_side import Caller
-from leman_core.server.front.envoy import FrontLimits, Json, bootstrap
+from leman_core.server.front import FrontLimits, Json, bootstrap
 from leman_core.settings import Peers, Settings
 
 _START_SECONDS = 30.0

@@ -2,13 +2,13 @@
 
 import sys
 
-from leman_core.process.absent_modules import HEAVY, without
-from leman_core.process.no_arguments import take_none
+from leman_core.process.blocked_imports import HEAVY, blocked_imports
+from leman_core.process.release import parse_no_args
 
-with without(*HEAVY):
+with blocked_imports(*HEAVY):
     from leman_coordinator.app import create
     from leman_core.server.server import main
 
 if __name__ == "__main__":
-    take_none("commit_coordinator")
+    parse_no_args("commit_coordinator")
     sys.exit(main("commit_coordinator", create))

@@ -7,20 +7,17 @@ import asyncio
 import grpc
 
 from leman.v1 import commit_pb2, commit_pb2_grpc, tables_pb2, tables_pb2_grpc
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.commit_service import CommitServicer
-from leman_coordinator.commit_submission_service import CommitSubmissionServicer
+from leman_coordinator.commit_service import CommitServicer, CommitSubmissionServicer
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import RequestMemory
 from leman_coordinator.flight_service import FlightServicer, add_flight
-from leman_coordinator.request_deduplication import RequestMemory
+from leman_coordinator.flight_sql import Catalogs
+from leman_coordinator.lance_io.row_reading import RowReads
 from leman_coordinator.table_service import TableServicer
-from leman_coordinator.tables.catalogs import Catalogs
 from leman_coordinator.tables.drop_and_rename import Names
-from leman_coordinator.tables.row_reads import RowReads
-from leman_coordinator.tables.uploads import Uploads
-from leman_core.server.flight_calls import FLIGHT
-from leman_core.server.places import roots_of
-from leman_core.server.registered_databases import registry_place
+from leman_coordinator.tables.row_uploads import Uploads
+from leman_core.server.request_locations import configured_roots, registry_place
+from leman_core.server.routes import FLIGHT
 from leman_core.settings import Settings
 from leman_core.storage.database_registry import DatabaseRegistry
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
@@ -61,7 +58,7 @@ class CommitCoordinator:
         queues = CommitQueues(self._limits)
         memory = RequestMemory(REMEMBERED, queues.holds)
         self._names = Names(queues, memory)
-        roots = roots_of(self._server)
+        roots = configured_roots(self._server)
         alone = self._settings.alone
         self._servicer = CommitServicer(queues, memory, self._names, self._draining, roots, alone=alone)
         commit_pb2_grpc.add_CommitServiceServicer_to_server(self._servicer, server)

@@ -1,36 +1,171 @@
-"""CommitService: the translation of requests into domain values, and of outcomes into answers."""
+"""CommitService and CommitSubmissionService: requests and reports <-> protobuf (garbage, verification).
+
+Garbage collections as protobuf.
+
+Verification reports as protobuf.
+
+CommitSubmissionService: the way in which the executor and the planner have things committed.
+
+CommitService: the translation of requests into domain values, and of outcomes into answers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import defaultdict
 from collections.abc import AsyncIterator
 from functools import partial
 from typing import Any, TypeAlias
 
 import grpc
+from google.protobuf import timestamp_pb2
 
 from leman.v1 import commit_pb2, commit_pb2_grpc
-from leman_coordinator import convert_commits, convert_tables, optimizing
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.convert_garbage import collection_to_proto
-from leman_coordinator.convert_verification import report_to_proto
-from leman_coordinator.draining import check_draining
-from leman_coordinator.garbage.collector import GarbageCollector
-from leman_coordinator.request_deduplication import RequestMemory
+from leman_coordinator import convert_commits, convert_tables
+from leman_coordinator.commits.commit_queue import CommitQueues, check_draining
+from leman_coordinator.commits.commit_requests import RequestMemory
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.tables.drop_and_rename import Names
-from leman_coordinator.verification.report import ResumePoint
-from leman_coordinator.verification.verifier import verify
-from leman_core.model.errors import NotFound, Unavailable
-from leman_core.model.garbage import DEFAULT_AGE, Collection, Fate
+from leman_coordinator.verification.database_verification import verify
+from leman_coordinator.verification.verification_report import Finding, FindingCounts, Flaw, ResumePoint, Subject
+from leman_core.model.garbage import DEFAULT_AGE, Collection, Fate, RetentionDecision, StoredFile, StoredKind, Use
+from leman_core.model.service_errors import NotFound, Unavailable
 from leman_core.server import paging
 from leman_core.server.blocking import BlockingPool
-from leman_core.server.request_digest import body_digest
-from leman_core.storage import commit_history
+from leman_core.server.request_messages import body_digest
+from leman_core.storage import transactions
 from leman_core.storage.database_roots import DatabaseRoots
 from leman_core.storage.locations import canonical_database
-from leman_core.wire.convert import index_to_proto
-from leman_core.wire.convert_values import number_from_proto, seconds_from_proto
+from leman_core.wire.convert_plans import index_to_proto, range_to_proto
+from leman_core.wire.convert_values import number_from_proto, or_none, ref_to_proto, seconds_from_proto, unless_negative
+from leman_internal.v1 import submission_pb2, submission_pb2_grpc
+
+_File = commit_pb2.StoredFile
+_KIND = {kind: _File.Kind.Value(f"KIND_{kind.name}") for kind in StoredKind}
+_USE = {use: _File.Use.Value(f"USE_{use.name}") for use in Use}
+_FATE = {fate: _File.Fate.Value(f"FATE_{fate.name}") for fate in Fate}
+
+
+def collection_to_proto(found: Collection, *, include_kept: bool, max_files: int) -> commit_pb2.CollectGarbageResponse:
+    """Return the answer of CollectGarbage.
+
+    Args:
+        include_kept: Name kept files too, and not the garbage alone.
+        max_files: How many files the answer names at the most; its counts are of all files.
+    """
+    removed = {(f.folder, f.name) for f in found.removed}
+    counts: dict[tuple[StoredKind, Use, Fate], list[int]] = defaultdict(list)
+    for decision in found.decisions:
+        counts[decision.kind, decision.use, decision.fate].append(decision.file.size_bytes)
+    stay = [v.file.size_bytes for v in found.decisions if _file_place(v.file) not in removed]
+    wanted = [v for v in found.decisions if include_kept or v.fate is Fate.GARBAGE]
+    named = sorted(wanted, key=lambda v: _file_place(v.file))[:max_files]
+    return commit_pb2.CollectGarbageResponse(
+        version=found.version,
+        files_removed=len(found.removed),
+        bytes_removed=sum(f.size_bytes for f in found.removed),
+        files_kept=len(stay),
+        bytes_kept=sum(stay),
+        counts=[
+            commit_pb2.StoredFileCount(
+                kind=_KIND[kind], use=_USE[use], fate=_FATE[fate], files=len(sizes), bytes=sum(sizes)
+            )
+            for (kind, use, fate), sizes in sorted(counts.items(), key=lambda c: [part.value for part in c[0]])
+        ],
+        files=[_file(v, removed=not found.dry_run and _file_place(v.file) in removed) for v in named],
+    )
+
+
+def _file_place(file: StoredFile) -> tuple[str, str]:
+    return file.folder, file.name
+
+
+def _file(decision: RetentionDecision, *, removed: bool) -> commit_pb2.StoredFile:
+    file, purpose = decision.file, decision.purpose
+    modified = timestamp_pb2.Timestamp()
+    modified.FromNanoseconds(int(file.modified * 1e9))
+    return _File(
+        path=f"{file.folder}/{file.name}",
+        kind=_KIND[decision.kind],
+        use=_USE[decision.use],
+        fate=_FATE[decision.fate],
+        size_bytes=file.size_bytes,
+        modify_time=modified,
+        key=file.key,
+        udf=ref_to_proto(purpose.udf_name, purpose.udf_version),
+        column=purpose.column,
+        fragment_id=unless_negative(purpose.fragment_id),
+        range=None if purpose.range is None else range_to_proto(purpose.range),
+        removed=removed,
+    )
+
+
+_Finding = commit_pb2.VerificationFinding
+_SUBJECT = {subject: _Finding.Subject.Value(f"SUBJECT_{subject.name}") for subject in Subject}
+_FLAW = {flaw: _Finding.Flaw.Value(f"FLAW_{flaw.name}") for flaw in Flaw}
+
+
+def report_to_proto(found: FindingCounts, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
+    """Return one message of VerifyDatabase."""
+    counts = [
+        commit_pb2.VerifiedCount(
+            subject=_SUBJECT[subject],
+            looked=count.looked,
+            unverifiable=count.unverifiable,
+            flawed=count.flawed,
+            bytes=count.size_bytes,
+        )
+        for subject, count in found.counts.items()
+    ]
+    findings = [_finding(finding) for finding in found.findings]
+    return commit_pb2.VerifyDatabaseResponse(counts=counts, findings=findings, resume_token=resume_token, table=table)
+
+
+def _finding(finding: Finding) -> commit_pb2.VerificationFinding:
+    return _Finding(
+        subject=_SUBJECT[finding.subject],
+        flaw=_FLAW[finding.flaw],
+        path=finding.path,
+        message=finding.message,
+        table=finding.table,
+        columns=finding.columns,
+        fragment_id=unless_negative(finding.fragment_id),
+        rows=or_none(finding.rows),
+    )
+
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServicer):
+    """The RPC of CommitSubmissionService; its contract stands in protos/leman/internal/v1/submission.proto."""
+
+    def __init__(
+        self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event, *, read_whole_files: bool
+    ) -> None:
+        self._queues = queues
+        self._memory = memory
+        self._draining = draining
+        self._read_whole_files = read_whole_files
+
+    async def SubmitCommit(
+        self, request: submission_pb2.SubmitCommitRequest, _context: Context
+    ) -> submission_pb2.SubmitCommitResponse:
+        check_draining(self._draining)
+        if self._read_whole_files:
+            convert_commits.forget_etags(request)
+        wanted = convert_commits.request_from_proto(request)
+        body = body_digest(request)
+        result = await self._memory.once((wanted.uri, wanted.request_id), body, lambda: self._queues.submit(wanted))
+        return submission_pb2.SubmitCommitResponse(
+            version=result.version,
+            outcomes=[convert_commits.outcome_to_proto(outcome) for outcome in result.outcomes],
+            manifest_seconds=result.manifest_seconds,
+            without_indexes=result.without_indexes,
+        )
+
 
 #: Files that an answer of CollectGarbage names, unless asked otherwise, and at the most.
 FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
@@ -39,8 +174,6 @@ _COLLECTORS = 2
 _VERIFIERS = 2
 #: One update of indexes takes all threads of Lance's.
 _INDEXERS = 2
-
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
@@ -78,11 +211,11 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
 
     async def GetCommit(self, request: commit_pb2.GetCommitRequest, _context: Context) -> commit_pb2.GetCommitResponse:
         uri = convert_commits.uri_of_ref(request)
-        request_id = convert_commits.required(request.request_id, "request_id")
+        request_id = convert_commits.required_text(request.request_id, "request_id")
         remembered = await self._memory.ended((uri, request_id))
         if remembered is not None and not (remembered.outcomes or remembered.rows):
             return commit_pb2.GetCommitResponse(commit=convert_commits.schema_change_to_proto(request_id, remembered))
-        record = await self._readers.run(commit_history.find_commit, uri, request_id)
+        record = await self._readers.run(transactions.find_commit, uri, request_id)
         if record is None:
             raise NotFound(
                 "COMMIT_NOT_FOUND",
@@ -97,7 +230,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         uri = convert_commits.uri_of_ref(request)
         page = paging.read_page(request.page_size, request.page_token, f"ListCommits {uri}")
         before = page.after if isinstance(page.after, int) else 0
-        records, go_on = await self._readers.run(commit_history.list_commits, uri, before, page.size)
+        records, go_on = await self._readers.run(transactions.list_commits, uri, before, page.size)
         return commit_pb2.ListCommitsResponse(
             commits=[convert_commits.record_to_proto(record) for record in records],
             next_page_token=page.token(go_on) if go_on else "",
@@ -116,7 +249,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     async def DropView(self, request: commit_pb2.DropViewRequest, _context: Context) -> commit_pb2.DropViewResponse:
         check_draining(self._draining)
         uri = convert_tables.uri_of(request.view, "view")
-        request_id = convert_commits.required(request.request_id, "request_id")
+        request_id = convert_commits.required_text(request.request_id, "request_id")
         work = partial(self._names.drop_view, uri, request_id, force=request.force)
         await self._memory.once((uri, request_id), body_digest(request), work)
         return commit_pb2.DropViewResponse()
@@ -140,7 +273,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
     ) -> commit_pb2.OptimizeIndicesResponse:
         check_draining(self._draining)
         uri = convert_commits.uri_of_ref(request)
-        work = self._indexes.run(optimizing.optimize, uri, list(request.columns), list(request.names))
+        work = self._indexes.run(column_commits.optimize_indices, uri, list(request.columns), list(request.names))
         version, indices = await asyncio.shield(work)
         return commit_pb2.OptimizeIndicesResponse(version=version, indices=[index_to_proto(index) for index in indices])
 

@@ -9,28 +9,26 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from leman.v1 import commit_pb2
-from leman_coordinator.requests import (
+from leman_coordinator.commits.commit_requests import (
     AddColumnsRequest,
+    ApplyDeltaRequest,
     BeginAttemptRequest,
     BindColumnsRequest,
     CommitRequest,
     CommitResult,
+    CreatePlaceholdersRequest,
+    FillPlaceholdersRequest,
     Outcome,
     ReplaceRequest,
     Status,
-)
-from leman_coordinator.views.requests import (
-    ApplyDeltaRequest,
-    CreatePlaceholdersRequest,
-    FillPlaceholdersRequest,
     ViewFile,
 )
 from leman_core.model import keys, view_metadata
-from leman_core.model.errors import InvalidArgument
 from leman_core.model.plan import FragmentReplacement
-from leman_core.storage.commit_history import CommitRecord
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.storage.locations import canonical_table, table_uri
-from leman_core.wire import convert
+from leman_core.storage.transactions import CommitRecord
+from leman_core.wire import convert_plans, convert_values
 from leman_internal.v1 import submission_pb2
 
 _HasTable: TypeAlias = (
@@ -64,7 +62,7 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
         InvalidArgument: MISSING_FIELD; BAD_SCHEMA; BAD_FILE_NAME; BAD_NUMBER – negative, or an attempt below 1;
             BAD_METADATA – a key that is not a view's; FRAGMENT_TWICE – a fragment is named more than once.
     """
-    uri, request_id = uri_of(message.uri), required(message.request_id, "request_id")
+    uri, request_id = uri_of(message.uri), required_text(message.request_id, "request_id")
     if message.HasField("add_null_columns"):
         schema = _columns(message.add_null_columns.schema, "add_null_columns.schema")
         return AddColumnsRequest(uri=uri, incarnation=message.incarnation, request_id=request_id, schema=schema)
@@ -79,7 +77,7 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
         return _fill_from_proto(uri, message)
     if message.HasField("apply_view_delta"):
         return _delta_from_proto(uri, message)
-    required(message.WhichOneof("operation") or "", "operation")
+    required_text(message.WhichOneof("operation") or "", "operation")
     if not message.HasField("replace_columns"):
         return _replace_from_proto(uri, message, message.replace_column)
     columns = [_replace_from_proto(uri, message, column) for column in message.replace_columns.columns]
@@ -100,11 +98,11 @@ def _replace_from_proto(
         raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments")
     return ReplaceRequest(
         uri=uri,
-        incarnation=required(message.incarnation, "incarnation"),
+        incarnation=required_text(message.incarnation, "incarnation"),
         request_id=message.request_id,
         job_id=message.job_id,
         read_version=message.read_version,
-        output=convert.output_from_proto(replace.output),
+        output=convert_plans.output_from_proto(replace.output),
         replacements=replacements,
         input_field_ids=tuple(replace.input_field_ids),
         attempt=message.attempt,
@@ -115,7 +113,7 @@ def _replace_from_proto(
 def _begin_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> BeginAttemptRequest:
     if message.attempt < 1:
         raise InvalidArgument("BAD_NUMBER", "attempts are numbered from 1", field="attempt")
-    job_id = required(message.job_id, "job_id")
+    job_id = required_text(message.job_id, "job_id")
     return BeginAttemptRequest(
         uri=uri, incarnation=message.incarnation, request_id=message.request_id, job_id=job_id, attempt=message.attempt
     )
@@ -182,7 +180,7 @@ def _delta_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> 
 
 
 def _view_files(files: Iterable[submission_pb2.ViewFile], field: str) -> tuple[ViewFile, ...]:
-    found = tuple(ViewFile(file.fragment_id, convert.staged_from_proto(file.file)) for file in files)
+    found = tuple(ViewFile(file.fragment_id, convert_plans.staged_from_proto(file.file)) for file in files)
     for file in found:
         if not keys.is_view_file_name(file.staged.file):
             message = f"'{file.staged.file}' is not the name of a view's file: view-<32 hex digits>.lance"
@@ -197,14 +195,14 @@ def _each_once(files: tuple[ViewFile, ...], field: str) -> tuple[ViewFile, ...]:
 
 
 def _columns(raw: bytes, field: str) -> pa.Schema:
-    schema = convert.schema_from_bytes(raw, field)
+    schema = convert_values.schema_from_bytes(raw, field)
     if not len(schema):
         raise InvalidArgument("MISSING_FIELD", "There is no column", field=field)
     return schema
 
 
 def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> FragmentReplacement:
-    staged = convert.staged_from_proto(message.file)
+    staged = convert_plans.staged_from_proto(message.file)
     if keys.parse_column_file_name(staged.file) is None:
         raise InvalidArgument(
             "BAD_FILE_NAME",
@@ -225,7 +223,7 @@ def uri_of(text: str) -> str:
     Raises:
         InvalidArgument: MISSING_FIELD – the text is empty; else as `leman_core.storage.locations.canonical_table`.
     """
-    return canonical_table(required(text, "uri"))
+    return canonical_table(required_text(text, "uri"))
 
 
 def uri_of_ref(request: _HasTable) -> str:
@@ -239,7 +237,7 @@ def uri_of_ref(request: _HasTable) -> str:
     return table_uri(request.table.database, request.table.table)
 
 
-def required(text: str, field: str) -> str:
+def required_text(text: str, field: str) -> str:
     """Return the text.
 
     Raises:

@@ -1,31 +1,98 @@
-"""Requests and answers of TableService, from and to protobuf."""
+"""Requests and answers of TableService, from and to protobuf, with the checks of a new table.
+
+Whether a table can be made under a name, with such columns. Pure.
+
+Requests and answers of TableService, from and to protobuf.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from leman.v1 import catalog_pb2, tables_pb2
-from leman_coordinator.convert_commits import required
-from leman_coordinator.requests import CommitResult
-from leman_coordinator.tables import arrow_stream, new_table
-from leman_coordinator.tables.requests import (
+from leman_coordinator.commits.commit_requests import (
     AlteredColumn,
     ChangeColumnsRequest,
+    CommitResult,
     CreateTableRequest,
     MergeRules,
     ReadRequest,
 )
-from leman_core.functions.nested_types import check_text
-from leman_core.functions.validation import check_column_name
-from leman_core.model.errors import InvalidArgument
+from leman_coordinator.convert_commits import required_text
+from leman_coordinator.tables import arrow_streams
+from leman_core.functions import arrow_types
+from leman_core.functions.arrow_types import check_utf8
+from leman_core.functions.column_checks import check_column_name
+from leman_core.model.service_errors import InvalidArgument, excerpt
 from leman_core.model.view import SCRATCH_PREFIX
-from leman_core.server.request_digest import body_digest
-from leman_core.storage.locations import table_uri
-from leman_core.wire.convert import schema_from_bytes
+from leman_core.server.request_messages import body_digest
+from leman_core.storage.locations import check_length, table_uri
 from leman_core.wire.convert_types import schema_from_json, type_from_json
+from leman_core.wire.convert_values import schema_from_bytes
+
+#: File format of a table of which each column's type can be stored; one that needs an earlier one has none of these.
+_LATEST_FORMAT = (2, 2)
+_LEMAN = b"leman::"
+
+
+def check_name(name: str, field: str) -> None:
+    """Refuse a name that files, uris or people would trip over.
+
+    Raises:
+        InvalidArgument: BAD_TABLE_NAME.
+    """
+    check_length(name, field)
+    if not name[:1].isalnum():
+        problem = "it begins with a letter or digit"
+    elif any(c in "/\\:" or not c.isprintable() for c in name):
+        problem = "it has no '/', '\\', ':' or control character"
+    else:
+        return
+    raise InvalidArgument("BAD_TABLE_NAME", f"'{excerpt(name)}' is no name for a table: {problem}", field=field)
+
+
+def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
+    """Return the schema of a new table, without what Leman noted of the table that it was read from.
+
+    Args:
+        field: names the request's field in the error.
+
+    Raises:
+        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
+        FailedPrecondition: TYPE_NOT_STORABLE.
+    """
+    checked = checked_names(schema, field)
+    for column in schema:
+        arrow_types.check_storable(column.name, column.type, _LATEST_FORMAT)
+    return checked
+
+
+def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
+    """Return new columns, without what Leman noted of those that they were read from.
+
+    Args:
+        field: names the request's field in the error.
+
+    Raises:
+        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
+    """
+    if not schema.names:
+        raise InvalidArgument("BAD_SCHEMA", "There is no column", field=field)
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field=field)
+    for name in schema.names:
+        check_column_name(name, field)
+    fields = [column.with_metadata(_others(column.metadata)) for column in schema]
+    return pa.schema(fields, _others(schema.metadata))
+
+
+def _others(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    kept = {key: value for key, value in (metadata or {}).items() if not key.startswith(_LEMAN)}
+    return kept or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +168,11 @@ def create_from_proto(message: tables_pb2.CreateTableRequest) -> CreateTableRequ
         InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, BAD_TABLE_NAME; what `uri_of` raises.
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
-    new_table.check_name(message.table.table, "table.table")
-    uri, request_id = uri_of(message.table), required(message.request_id, "request_id")
+    check_name(message.table.table, "table.table")
+    uri, request_id = uri_of(message.table), required_text(message.request_id, "request_id")
     schema, field = _schema(message)
     stable = message.stable_row_ids if message.HasField("stable_row_ids") else True
-    return CreateTableRequest(uri, request_id, body_digest(message), new_table.checked_schema(schema, field), stable)
+    return CreateTableRequest(uri, request_id, body_digest(message), checked_schema(schema, field), stable)
 
 
 def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
@@ -118,7 +185,7 @@ def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
         raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
     header = message.header
     rows = not_negative(header.max_rows_per_fragment, "header.max_rows_per_fragment")
-    request_id = required(header.request_id, "header.request_id")
+    request_id = required_text(header.request_id, "header.request_id")
     return Upload(uri_of(header.table, "header.table"), request_id, body_digest(header), rows)
 
 
@@ -145,7 +212,7 @@ def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
         delete_not_matched_by_source=header.delete_not_matched_by_source,
         delete_where=header.delete_where,
     )
-    request_id = required(header.request_id, "header.request_id")
+    request_id = required_text(header.request_id, "header.request_id")
     return Merge(uri_of(header.table, "header.table"), request_id, body_digest(header), rules)
 
 
@@ -165,17 +232,17 @@ def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[s
     """
     values = _one_row(message.values) if message.values else None
     given = [] if values is None else values.schema.names
-    expressions = {name: required(text, "expressions") for name, text in message.expressions.items()}
+    expressions = {name: required_text(text, "expressions") for name, text in message.expressions.items()}
     _check_names([*expressions, *given], "expressions")
     return expressions, values
 
 
 def _one_row(stream: bytes) -> pa.RecordBatch:
     try:
-        if arrow_stream.is_compressed(stream):
+        if arrow_streams.is_compressed(stream):
             raise InvalidArgument("BAD_STREAM", "The values are compressed: send them as they are", field="values")
         rows = pa.ipc.open_stream(stream).read_all()
-        check_text(rows.schema)
+        check_utf8(rows.schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
         raise InvalidArgument("BAD_STREAM", f"The values are no Arrow IPC stream: {error}", field="values") from None
@@ -192,7 +259,7 @@ def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumn
         InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
     """
     given, field = _schema(message)
-    schema = new_table.checked_names(given, field)
+    schema = checked_names(given, field)
     for column in schema:
         if not column.nullable:
             raise InvalidArgument("BAD_COLUMN", f"'{column.name}' begins with NULLs, and may be NULL", field=field)
@@ -235,7 +302,7 @@ def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
 
 
 def _check_names(names: list[str], field: str = "columns") -> None:
-    required("".join(names), field)
+    required_text("".join(names), field)
     if len(set(names)) < len(names) or not all(names):
         raise InvalidArgument("BAD_COLUMN", "A column is named twice, or has no name", field=field)
 
@@ -243,14 +310,14 @@ def _check_names(names: list[str], field: str = "columns") -> None:
 def _changing(message: Any) -> dict[str, Any]:
     return {
         "uri": uri_of(message.table),
-        "request_id": required(message.request_id, "request_id"),
+        "request_id": required_text(message.request_id, "request_id"),
         "body": body_digest(message),
     }
 
 
 def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsRequest) -> tuple[pa.Schema, str]:
     """Return the schema that a request gives, and the field that it stands in."""
-    given = required(message.WhichOneof("columns") or "", "schema")
+    given = required_text(message.WhichOneof("columns") or "", "schema")
     if given == "schema":
         return schema_from_bytes(message.schema, given), given
     return schema_from_json(message.json_schema, given), given
@@ -273,7 +340,7 @@ def new_uri_of(message: tables_pb2.RenameTableRequest) -> str:
     Raises:
         InvalidArgument: MISSING_FIELD, BAD_TABLE_NAME.
     """
-    new_table.check_name(required(message.new_name, "new_name"), "new_name")
+    check_name(required_text(message.new_name, "new_name"), "new_name")
     new_uri = table_uri(message.table.database, message.new_name)
     if new_uri == uri_of(message.table):
         raise InvalidArgument("BAD_TABLE_NAME", f"The table is called '{message.new_name}' already", field="new_name")

@@ -1,4 +1,12 @@
-"""FlightService: Arrow Flight as another way to TableService's rows. What is asked and promised: docs/flight.md."""
+"""FlightService: Arrow Flight as another way to TableService's rows.
+
+What is said over Arrow Flight, from and to protobuf: descriptors, tickets, commands and answers.
+
+A command, or a ticket, is a message of leman.v1, as its bytes or as its JSON. JSON begins with `{`, which no message of
+protobuf does here.
+
+FlightService: Arrow Flight as another way to TableService's rows. What is asked and promised: docs/flight.md.
+"""
 
 from __future__ import annotations
 
@@ -6,28 +14,217 @@ import asyncio
 import contextlib
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import grpc
+import pyarrow as pa
+from google.protobuf import json_format
+from google.protobuf.message import DecodeError, Message
 
 from leman.v1 import catalog_pb2, flight_pb2, tables_pb2
-from leman_coordinator import convert_flight, convert_tables, flight_sql
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.convert_flight import Asked, Listing, Put
-from leman_coordinator.draining import check_draining
-from leman_coordinator.flight_sql import Question
+from leman_coordinator import convert_tables, flight_sql
+from leman_coordinator.commits.commit_queue import CommitQueues, check_draining
+from leman_coordinator.commits.commit_requests import ReadRequest, RequestMemory
+from leman_coordinator.convert_tables import read_from_proto
+from leman_coordinator.flight_sql import Catalogs, Question
 from leman_coordinator.lance_io import row_commits, row_reading
-from leman_coordinator.request_deduplication import RequestMemory
-from leman_coordinator.tables import flight_data
-from leman_coordinator.tables.catalogs import Catalogs
-from leman_coordinator.tables.row_reads import RowReads, now
-from leman_coordinator.tables.uploads import Uploads
-from leman_core.model.errors import AlreadyExists, InvalidArgument, LemanError, Unimplemented
+from leman_coordinator.lance_io.row_reading import Prospect, RowReads, filter_now
+from leman_coordinator.tables import arrow_streams
+from leman_coordinator.tables.arrow_streams import Part
+from leman_coordinator.tables.row_uploads import Uploads
+from leman_core.model.service_errors import AlreadyExists, InvalidArgument, LemanError, Unimplemented
 from leman_core.model.view import SCRATCH_PREFIX
-from leman_core.server.flight_calls import FLIGHT
+from leman_core.server import request_messages
 from leman_core.server.flight_protocol import Flight_pb2
-from leman_core.server.request_digest import body_digest
-from leman_core.storage.tables import LanceTables
+from leman_core.server.request_messages import body_digest
+from leman_core.server.routes import FLIGHT
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.wire.convert_values import schema_to_bytes
+
+#: Rows of a record batch at the most, unless the caller asks for fewer.
+_BATCH_ROWS = 1 << 16
+#: Bytes of one at the most, where it has more than one row: clients in Go take no message of 4 MiB unless told to.
+_BATCH_BYTES = 2 << 20
+#: Parts of a path: database and table.
+_PATH_PARTS = 2
+
+_Command = TypeVar("_Command", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class DescriptorRequest:
+    """A request about rows, with the descriptor that asks for it."""
+
+    carried: tables_pb2.ReadRowsRequest
+    descriptor: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A request about the tables of a database, and how the caller named that."""
+
+    carried: catalog_pb2.ListTablesRequest
+    database: str
+
+
+@dataclass(frozen=True, slots=True)
+class PutMessage:
+    """One message of a DoPut; the first one carries what the call is about."""
+
+    carried: flight_pb2.PutRowsCommand | None
+    part: Part
+
+
+def descriptor_from_bytes(raw: bytes) -> DescriptorRequest | Question:
+    """Return what a FlightDescriptor asks for: rows, or what Flight SQL asks about tables.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        Unimplemented: CALL_NOT_OFFERED.
+        DecodeError: the bytes are no FlightDescriptor.
+    """
+    descriptor = Flight_pb2.FlightDescriptor.FromString(raw)
+    is_command = descriptor.type == Flight_pb2.FlightDescriptor.CMD
+    if is_command and (found := flight_sql.parse_question(descriptor.cmd)) is not None:
+        return found
+    return DescriptorRequest(_command(descriptor, tables_pb2.ReadRowsRequest), descriptor)
+
+
+def ticket_from_bytes(raw: bytes) -> tables_pb2.ReadRowsRequest | Question:
+    """Return what a Ticket stands for.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        Unimplemented: CALL_NOT_OFFERED.
+        DecodeError: the bytes are no Ticket.
+    """
+    ticket = Flight_pb2.Ticket.FromString(raw).ticket
+    return flight_sql.parse_question(ticket) or _checked(ticket, tables_pb2.ReadRowsRequest, "ticket")
+
+
+def listing_from_bytes(raw: bytes) -> Listing:
+    """Return which tables a Criteria means: those of the database that it names.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, MISSING_FIELD.
+        DecodeError: the bytes are no Criteria.
+    """
+    expression = Flight_pb2.Criteria.FromString(raw).expression
+    try:
+        database = expression.decode()
+    except UnicodeDecodeError:
+        raise InvalidArgument("BAD_MESSAGE", "expression is no text in UTF-8", field="expression") from None
+    if not database:
+        raise InvalidArgument("MISSING_FIELD", "expression is empty: it names a database", field="expression")
+    return Listing(catalog_pb2.ListTablesRequest(database=database), database)
+
+
+def put_from_bytes(raw: bytes) -> PutMessage:
+    """Return a message of a DoPut.
+
+    Raises:
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
+        Unimplemented: CALL_NOT_OFFERED.
+        DecodeError: the descriptor in it is none.
+    """
+    part = arrow_streams.part_of(raw)
+    if part.descriptor is None:
+        return PutMessage(None, part)
+    descriptor = Flight_pb2.FlightDescriptor.FromString(bytes(part.descriptor))
+    if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
+        flight_sql.refuse_to_write(descriptor.cmd)
+    return PutMessage(_command(descriptor, flight_pb2.PutRowsCommand), part)
+
+
+def flight_read_request(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
+    """Return which rows are to be read, in batches as Flight likes them.
+
+    Raises:
+        LemanError: what `read_from_proto` raises.
+    """
+    rows = message.batch_size or _BATCH_ROWS
+    return read_from_proto(message).in_batches(rows, _BATCH_BYTES)
+
+
+def flight_info(descriptor: Any, found: Prospect) -> Any:
+    """Return the FlightInfo of rows that can be read; its ticket is good for the version that was found alone.
+
+    The ticket names the table as the caller did, and not where a link led.
+    """
+    ticket = _command(descriptor, tables_pb2.ReadRowsRequest)
+    ticket.version, ticket.where, ticket.incarnation = found.version, found.where, found.incarnation
+    packed = json_format.MessageToJson(ticket, indent=None).encode()
+    return Flight_pb2.FlightInfo(
+        schema=schema_to_bytes(found.schema),
+        flight_descriptor=descriptor,
+        endpoint=[Flight_pb2.FlightEndpoint(ticket=Flight_pb2.Ticket(ticket=packed))],
+        total_records=-1 if found.rows is None else found.rows,
+        total_bytes=-1,
+        ordered=True,
+    )
+
+
+def answer_flight_info(question: Question) -> Any:
+    """Return the FlightInfo of an answer of Flight SQL; its ticket is the command, and the answer what is then."""
+    descriptor = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=question.raw)
+    return Flight_pb2.FlightInfo(
+        schema=schema_to_bytes(flight_sql.answer_schema(question)),
+        flight_descriptor=descriptor,
+        endpoint=[Flight_pb2.FlightEndpoint(ticket=Flight_pb2.Ticket(ticket=question.raw))],
+        total_records=-1,
+        total_bytes=-1,
+    )
+
+
+def schema_result(columns: pa.Schema) -> Any:
+    """Return the answer to a GetSchema."""
+    return Flight_pb2.SchemaResult(schema=schema_to_bytes(columns))
+
+
+def unreadable_flight_info(descriptor: Any) -> Any:
+    """Return the FlightInfo of a table that cannot be read; who asks about it, or reads it, hears why."""
+    return Flight_pb2.FlightInfo(flight_descriptor=descriptor, total_records=-1, total_bytes=-1)
+
+
+def table_descriptor(database: str, table: str) -> Any:
+    """Return the descriptor of a table."""
+    return Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.PATH, path=[database, table])
+
+
+def put_result(version: int, rows: int) -> Any:
+    """Return the answer to a DoPut."""
+    result = flight_pb2.PutRowsResult(version=version, rows_added=rows)
+    said = json_format.MessageToJson(result, indent=None, always_print_fields_with_no_presence=True)
+    return Flight_pb2.PutResult(app_metadata=said.encode())
+
+
+def _command(descriptor: Any, kind: type[_Command]) -> _Command:
+    if descriptor.type == Flight_pb2.FlightDescriptor.CMD:
+        return _checked(descriptor.cmd, kind, "cmd")
+    if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
+        database, table = descriptor.path
+        return kind(table=catalog_pb2.TableRef(database=database, table=table))
+    name = kind.DESCRIPTOR.full_name
+    message = f"A descriptor is a path of database and table, or a command: a {name}, as bytes or as JSON"
+    raise InvalidArgument("BAD_REQUEST", message, field="flight_descriptor")
+
+
+def _checked(raw: bytes, kind: type[_Command], field: str) -> _Command:
+    command = _parse_command(raw, kind, field)
+    request_messages.text_check(kind.DESCRIPTOR)(command)
+    return command
+
+
+def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
+    try:
+        if raw.lstrip()[:1] == b"{":
+            return json_format.Parse(raw, kind())
+        return kind.FromString(raw)
+    except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
+        message = f"{field} is no {kind.DESCRIPTOR.full_name}, neither as bytes nor as JSON: {error}"
+        raise InvalidArgument("BAD_MESSAGE", message, field=field) from None
+
 
 #: There are none.
 _ACTIONS: tuple[Any, ...] = ()
@@ -64,32 +261,32 @@ class FlightServicer:
                 yield await self._listed(request, name)
                 check_draining(self._draining)
 
-    async def GetFlightInfo(self, request: Asked | Question, _context: Context) -> Any:
+    async def GetFlightInfo(self, request: DescriptorRequest | Question, _context: Context) -> Any:
         if isinstance(request, Question):
-            return convert_flight.answer_info(request)
-        wanted = convert_flight.wanted(request.carried)
-        found = await self._reads.run(row_reading.look_at_rows, wanted, now())
-        return convert_flight.info(request.descriptor, found)
+            return answer_flight_info(request)
+        wanted = flight_read_request(request.carried)
+        found = await self._reads.run(row_reading.inspect_rows, wanted, filter_now())
+        return flight_info(request.descriptor, found)
 
-    async def PollFlightInfo(self, request: Asked | Question, context: Context) -> Any:
+    async def PollFlightInfo(self, request: DescriptorRequest | Question, context: Context) -> Any:
         return Flight_pb2.PollInfo(info=await self.GetFlightInfo(request, context), progress=1.0)
 
-    async def GetSchema(self, request: Asked | Question, _context: Context) -> Any:
+    async def GetSchema(self, request: DescriptorRequest | Question, _context: Context) -> Any:
         if isinstance(request, Question):
-            return convert_flight.schema(flight_sql.schema(request))
-        wanted = convert_flight.wanted(request.carried)
-        found = await self._reads.run(row_reading.look_at_rows, wanted, now())
-        return convert_flight.schema(found.schema)
+            return schema_result(flight_sql.answer_schema(request))
+        wanted = flight_read_request(request.carried)
+        found = await self._reads.run(row_reading.inspect_rows, wanted, filter_now())
+        return schema_result(found.schema)
 
     async def DoGet(self, request: tables_pb2.ReadRowsRequest | Question, _context: Context) -> AsyncIterator[bytes]:
         if isinstance(request, Question):
-            told = await self._reads.run(flight_sql.answer, request, self._catalogs)
-            for messages in flight_data.messages(told.schema, [told.to_batches()]):
+            told = await self._reads.run(flight_sql.answer_question, request, self._catalogs)
+            for messages in arrow_streams.flight_messages(told.schema, [told.to_batches()]):
                 for message in messages:
                     yield message
             return
         reading = self._reads.each(
-            convert_flight.wanted(request), lambda rows: flight_data.messages(rows.schema, rows.windows)
+            flight_read_request(request), lambda rows: arrow_streams.flight_messages(rows.schema, rows.windows)
         )
         async with contextlib.aclosing(reading):
             async for _, messages in reading:
@@ -97,7 +294,7 @@ class FlightServicer:
                     yield message
                     check_draining(self._draining)
 
-    async def DoPut(self, requests: AsyncGenerator[Put, None], _context: Context) -> AsyncIterator[Any]:
+    async def DoPut(self, requests: AsyncGenerator[PutMessage, None], _context: Context) -> AsyncIterator[Any]:
         check_draining(self._draining)
         first = await anext(requests, None)
         if first is None or first.carried is None:
@@ -118,7 +315,7 @@ class FlightServicer:
                 pieces,
                 max_rows_per_fragment=rows,
             )
-        yield convert_flight.put_result(result.version, result.rows)
+        yield put_result(result.version, result.rows)
 
     async def DoExchange(self, requests: AsyncIterator[Any], _context: Context) -> AsyncIterator[Any]:
         async for _ in requests:
@@ -132,22 +329,22 @@ class FlightServicer:
             yield action
 
     async def _listed(self, request: Listing, name: str) -> Any:
-        descriptor, place = convert_flight.path(request.database, name), request.carried.database
+        descriptor, place = table_descriptor(request.database, name), request.carried.database
         message = tables_pb2.ReadRowsRequest(table=catalog_pb2.TableRef(database=place, table=name))
         try:
             await self._reads.run(self._catalogs.check_table, place, name)
-            found = await self._reads.run(row_reading.look_at_rows, convert_flight.wanted(message), now())
+            found = await self._reads.run(row_reading.inspect_rows, flight_read_request(message), filter_now())
         except LemanError:
-            return convert_flight.unknown(descriptor)
-        return convert_flight.info(descriptor, found)
+            return unreadable_flight_info(descriptor)
+        return flight_info(descriptor, found)
 
-    async def _create(self, command: flight_pb2.PutRowsCommand, first: Put) -> None:
+    async def _create(self, command: flight_pb2.PutRowsCommand, first: PutMessage) -> None:
         """Make the table where there is none."""
         uri = convert_tables.uri_of(command.table)
         if await self._reads.run(row_commits.made_by, uri) is not None:
             return
         message = tables_pb2.CreateTableRequest(
-            table=command.table, schema=flight_data.schema_in(first.part), request_id=f"create-{command.request_id}"
+            table=command.table, schema=arrow_streams.schema_in(first.part), request_id=f"create-{command.request_id}"
         )
         wanted = convert_tables.create_from_proto(message)
         try:
@@ -165,12 +362,12 @@ def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
         grpc.stream_stream_rpc_method_handler,
     )
     handlers: dict[str, Any] = {
-        "ListFlights": many(servicer.ListFlights, convert_flight.listing, _serialised),
-        "GetFlightInfo": one(servicer.GetFlightInfo, convert_flight.asked, _serialised),
-        "PollFlightInfo": one(servicer.PollFlightInfo, convert_flight.asked, _serialised),
-        "GetSchema": one(servicer.GetSchema, convert_flight.asked, _serialised),
-        "DoGet": many(servicer.DoGet, convert_flight.redeemed, _serialised),
-        "DoPut": both(servicer.DoPut, convert_flight.put, _serialised),
+        "ListFlights": many(servicer.ListFlights, listing_from_bytes, _serialised),
+        "GetFlightInfo": one(servicer.GetFlightInfo, descriptor_from_bytes, _serialised),
+        "PollFlightInfo": one(servicer.PollFlightInfo, descriptor_from_bytes, _serialised),
+        "GetSchema": one(servicer.GetSchema, descriptor_from_bytes, _serialised),
+        "DoGet": many(servicer.DoGet, ticket_from_bytes, _serialised),
+        "DoPut": both(servicer.DoPut, put_from_bytes, _serialised),
         "DoExchange": both(servicer.DoExchange, Flight_pb2.FlightData.FromString, _serialised),
         "DoAction": many(servicer.DoAction, Flight_pb2.Action.FromString, _serialised),
         "ListActions": many(servicer.ListActions, Flight_pb2.Empty.FromString, _serialised),
@@ -178,7 +375,7 @@ def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(FLIGHT.full_name, handlers),))
 
 
-async def _stream(first: Put, others: AsyncIterator[Put]) -> AsyncGenerator[bytes | memoryview, None]:
+async def _stream(first: PutMessage, others: AsyncIterator[PutMessage]) -> AsyncGenerator[bytes | memoryview, None]:
     """Yield the bytes of an Arrow IPC stream, with its end: in Flight that is where a call ends in order."""
     for piece in first.part.pieces():
         yield piece
@@ -188,7 +385,7 @@ async def _stream(first: Put, others: AsyncIterator[Put]) -> AsyncGenerator[byte
         for piece in message.part.pieces():
             yield piece
     await asyncio.sleep(_CANCELLED_WITHIN_SECONDS)
-    yield flight_data.END
+    yield arrow_streams.END
 
 
 def _serialised(message: Any) -> bytes:

@@ -1,4 +1,8 @@
-"""What Flight SQL asks about tables, and the answers: which there are, with which columns. See docs/flight.md.
+"""What Flight SQL asks about databases and tables, and the answers.
+
+Which databases and tables there are, for whoever browses them.
+
+What Flight SQL asks about tables, and the answers: which there are, with which columns. See docs/flight.md.
 
 A command of Flight SQL is a `google.protobuf.Any` in a FlightDescriptor; it serves as its own ticket. Catalogs are
 databases, by registered name, path or uri; each has one schema, whose name is empty. SQL itself is not run here.
@@ -7,9 +11,9 @@ databases, by registered name, path or uri; each has one schema, whose name is e
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import structlog
@@ -17,10 +21,98 @@ from google.protobuf.any_pb2 import Any as Packed
 from google.protobuf.message import DecodeError
 
 from leman.v1 import catalog_pb2
-from leman_coordinator.tables.catalogs import Catalogs
-from leman_core.model import release
-from leman_core.model.errors import InvalidArgument, LemanError, Unimplemented
+from leman_coordinator.commits.commit_requests import ReadRequest
+from leman_coordinator.lance_io import row_reading
+from leman_coordinator.lance_io.row_reading import filter_now
+from leman_core.model.databases import Registrations
+from leman_core.model.service_errors import InvalidArgument, LemanError, Unimplemented
+from leman_core.model.view import SCRATCH_PREFIX
+from leman_core.process import release
 from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
+from leman_core.storage.database_roots import DatabaseRoots
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.locations import table_uri
+
+_NOTHING = pa.schema([])
+
+
+class Registry(Protocol):
+    """Where registrations are kept."""
+
+    def read(self) -> Registrations:
+        """Return all registrations."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A table or view. One that cannot be read has no columns, and counts as a table."""
+
+    name: str
+    is_view: bool
+    schema: pa.Schema
+
+
+class Catalogs:
+    """All databases that callers may browse.
+
+    Args:
+        registry: None: no database has a name.
+        roots: where databases may lie.
+    """
+
+    def __init__(self, registry: Registry | None, roots: DatabaseRoots) -> None:
+        self._registry = registry
+        self._roots = roots
+
+    def named(self) -> dict[str, str]:
+        """Return the databases that have names, and their places, in the order of their names.
+
+        Raises:
+            LemanError: the registry cannot be read.
+        """
+        if self._registry is None:
+            return {}
+        known = self._registry.read().by_name
+        return {name: known[name].root for name in sorted(known) if self._is_allowed(known[name].root)}
+
+    def tables(self, place: str, wanted: Callable[[str], bool]) -> Iterator[Listed]:
+        """Yield the tables and views of a database, in the order of their names.
+
+        Args:
+            place: of the database, in its canonical form.
+            wanted: tells by its name whether a table is to be looked at.
+
+        Raises:
+            LemanError: what `LanceTables.list_tables` raises.
+        """
+        for name in LanceTables().list_tables(place):
+            if not name.startswith(SCRATCH_PREFIX) and wanted(name):
+                yield self._look(place, name)
+
+    def check_table(self, place: str, name: str) -> None:
+        """Refuse a table that is a link to where callers may read nothing.
+
+        Raises:
+            LemanError: what `DatabaseRoots.check_table` raises.
+        """
+        self._roots.check_table(place, name)
+
+    def _look(self, place: str, name: str) -> Listed:
+        try:
+            self.check_table(place, name)
+            found = row_reading.inspect_rows(ReadRequest(table_uri(place, name)), filter_now())
+        except LemanError:
+            return Listed(name, is_view=False, schema=_NOTHING)
+        return Listed(name, found.is_view, found.schema)
+
+    def _is_allowed(self, place: str) -> bool:
+        try:
+            self._roots.check(place)
+        except LemanError:
+            return False
+        return True
+
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +138,7 @@ class Question:
     carried: catalog_pb2.ListTablesRequest
 
 
-def question(raw: bytes) -> Question | None:
+def parse_question(raw: bytes) -> Question | None:
     """Return the command of Flight SQL in the bytes of a descriptor or ticket; None: they are something else.
 
     Raises:
@@ -92,7 +184,7 @@ def _is_command(raw: bytes) -> bool:
     return f"{_TYPE_PREFIX}{_PACKAGE}.".encode() in raw[:64]
 
 
-def schema(asked: Question) -> pa.Schema:
+def answer_schema(asked: Question) -> pa.Schema:
     """Return the columns of the answer."""
     described, _ = _ANSWERS[asked.command.DESCRIPTOR.name]
     if asked.command.DESCRIPTOR.name == "CommandGetTables" and asked.command.include_schema:
@@ -100,19 +192,19 @@ def schema(asked: Question) -> pa.Schema:
     return described
 
 
-def answer(asked: Question, catalogs: Catalogs) -> pa.Table:
+def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
     """Return the answer. It looks at databases and tables.
 
     Raises:
         LemanError: what `Catalogs` raises.
     """
     _, rows_of = _ANSWERS[asked.command.DESCRIPTOR.name]
-    described = schema(asked)
+    described = answer_schema(asked)
     columns = list(zip(*rows_of(asked, catalogs), strict=True)) or [()] * len(described)
     return pa.table([_array(values, field) for values, field in zip(columns, described, strict=True)], schema=described)
 
 
-def matches(pattern: str, name: str) -> bool:
+def matches_pattern(pattern: str, name: str) -> bool:
     r"""Tell whether a name fits a pattern, in which % is any text and _ any character, and \ takes that from either.
 
     It takes at most as many steps as pattern times name has characters, whatever the pattern.
@@ -192,14 +284,14 @@ def _of_info(asked: Question, _: Catalogs) -> list[tuple[Any, ...]]:
 
 
 def _fits(command: Any, field: str, name: str) -> bool:
-    return not command.HasField(field) or matches(getattr(command, field), name)
+    return not command.HasField(field) or matches_pattern(getattr(command, field), name)
 
 
 def _info() -> dict[int, Any]:
     """What the server says of itself, by the numbers of Flight SQL's SqlInfo."""
     return {
         0: "Leman",
-        1: release.version(),
+        1: release.release_version(),
         2: pa.__version__,
         3: True,  # read only: as far as SQL goes
         4: False,  # no SQL

@@ -12,18 +12,21 @@ import grpc
 
 from leman.v1 import tables_pb2, tables_pb2_grpc
 from leman_coordinator import convert_tables
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.convert_commits import required
-from leman_coordinator.draining import check_draining
-from leman_coordinator.lance_io import checked_sql
-from leman_coordinator.request_deduplication import RequestMemory
-from leman_coordinator.tables import arrow_stream
+from leman_coordinator.commits.commit_queue import CommitQueues, check_draining
+from leman_coordinator.commits.commit_requests import (
+    ChangeColumnsRequest,
+    DeleteRowsRequest,
+    RequestMemory,
+    UpdateRowsRequest,
+)
+from leman_coordinator.convert_commits import required_text
+from leman_coordinator.lance_io import row_rewrites
+from leman_coordinator.lance_io.row_reading import RowReads, filter_now
+from leman_coordinator.tables import arrow_streams
 from leman_coordinator.tables.drop_and_rename import Names
-from leman_coordinator.tables.requests import ChangeColumnsRequest, DeleteRowsRequest, UpdateRowsRequest
-from leman_coordinator.tables.row_reads import RowReads, now
-from leman_coordinator.tables.uploads import Uploads
-from leman_core.server.request_digest import body_digest
-from leman_core.sql.relative_time import is_clock
+from leman_coordinator.tables.row_uploads import Uploads
+from leman_core.server.request_messages import body_digest
+from leman_core.sql.time_values import is_clock
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -51,7 +54,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         self, request: tables_pb2.ReadRowsRequest, _context: Context
     ) -> AsyncIterator[tables_pb2.ReadRowsResponse]:
         wanted = convert_tables.read_from_proto(request)
-        reading = self._reads.each(wanted, lambda rows: arrow_stream.pieces(rows.schema, rows.batches))
+        reading = self._reads.each(wanted, lambda rows: arrow_streams.stream_pieces(rows.schema, rows.batches))
         first = True
         async with contextlib.aclosing(reading):
             async for rows, piece in reading:
@@ -87,9 +90,9 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         self, request: tables_pb2.DeleteRowsRequest, _context: Context
     ) -> tables_pb2.DeleteRowsResponse:
         check_draining(self._draining)
-        uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
-        where = required(request.where, "where")
-        checked = await self._reads.run(checked_sql.condition, uri, where, now())
+        uri, request_id = convert_tables.uri_of(request.table), required_text(request.request_id, "request_id")
+        where = required_text(request.where, "where")
+        checked = await self._reads.run(row_rewrites.pinned_condition, uri, where, filter_now())
         wanted = DeleteRowsRequest(uri, request_id, body_digest(request), checked)
         result = await self._memory.once((uri, request_id), wanted.body, lambda: self._queues.submit(wanted))
         return tables_pb2.DeleteRowsResponse(version=result.version, rows_deleted=result.rows)
@@ -100,12 +103,12 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         check_draining(self._draining)
         uri, request_id, moment = (
             convert_tables.uri_of(request.table),
-            required(request.request_id, "request_id"),
-            now(),
+            required_text(request.request_id, "request_id"),
+            filter_now(),
         )
         asked, values = convert_tables.new_values_from_proto(request)
-        where = await self._reads.run(checked_sql.condition, uri, required(request.where, "where"), moment)
-        expressions = await self._reads.run(checked_sql.values, uri, asked, moment)
+        where = await self._reads.run(row_rewrites.pinned_condition, uri, required_text(request.where, "where"), moment)
+        expressions = await self._reads.run(row_rewrites.pinned_values, uri, asked, moment)
         wanted = UpdateRowsRequest(
             uri=uri,
             request_id=request_id,
@@ -123,7 +126,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
     ) -> tables_pb2.MergeRowsResponse:
         check_draining(self._draining)
         header = convert_tables.merge_from_proto(await anext(requests, None))
-        rules = await self._reads.run(checked_sql.rules, header.uri, header.rules, now())
+        rules = await self._reads.run(row_rewrites.pinned_rules, header.uri, header.rules, filter_now())
         async with contextlib.aclosing(_pieces(requests)) as pieces:
             result = await self._uploads.merge(header.uri, header.request_id, header.body, rules, pieces)
         return convert_tables.merged_to_proto(result)
@@ -151,7 +154,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
 
     async def DropTable(self, request: tables_pb2.DropTableRequest, _context: Context) -> tables_pb2.DropTableResponse:
         check_draining(self._draining)
-        uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
+        uri, request_id = convert_tables.uri_of(request.table), required_text(request.request_id, "request_id")
         work = partial(self._names.drop, uri, request_id, force=request.force)
         await self._memory.once((uri, request_id), body_digest(request), work)
         return tables_pb2.DropTableResponse()
@@ -160,7 +163,7 @@ class TableServicer(tables_pb2_grpc.TableServiceServicer):
         self, request: tables_pb2.RenameTableRequest, _context: Context
     ) -> tables_pb2.RenameTableResponse:
         check_draining(self._draining)
-        uri, request_id = convert_tables.uri_of(request.table), required(request.request_id, "request_id")
+        uri, request_id = convert_tables.uri_of(request.table), required_text(request.request_id, "request_id")
         new_uri = convert_tables.new_uri_of(request)
         body = body_digest(request)
         work = partial(self._names.rename, uri, new_uri, request_id, body, force=request.force)

@@ -3,14 +3,14 @@
 import functools
 import sys
 
-from leman_core.process.absent_modules import HEAVY, without
-from leman_core.process.no_arguments import take_none
+from leman_core.process.blocked_imports import HEAVY, blocked_imports
+from leman_core.process.release import parse_no_args
 
-with without(*HEAVY):
+with blocked_imports(*HEAVY):
     from leman_core import settings as config
-    from leman_core.model.errors import InvalidArgument
+    from leman_core.model.service_errors import InvalidArgument
     from leman_core.process.process_secrets import guard
-    from leman_core.storage.object_stores import store_file
+    from leman_core.storage import store_file
     from leman_core.telemetry import otlp
     from leman_executor.spark.spark_runner import SparkRunner
 
@@ -20,7 +20,7 @@ def run() -> int:
     try:
         settings = config.load()
         guard(core_dumps=settings.log.core_dumps)  # before there is a JVM to inherit them
-        store_file.begin(settings.storage.options_file)
+        store_file.use_store_file(settings.storage.options_file)
         otlp.take_headers()
         spark = SparkRunner(settings.spark)
     except InvalidArgument as error:
@@ -28,12 +28,12 @@ def run() -> int:
         return 2
     if not spark.on_demand:
         spark.start_meanwhile()
-    with without(*HEAVY):
+    with blocked_imports(*HEAVY):
         from leman_core.server.server import main  # noqa: PLC0415
         from leman_executor.app import create  # noqa: PLC0415
     return main("executor", functools.partial(create, spark=spark), settings)
 
 
 if __name__ == "__main__":
-    take_none("executor")
+    parse_no_args("executor")
     sys.exit(run())

@@ -12,42 +12,34 @@ from pathlib import Path
 import grpc
 import structlog
 
-from leman_core.model.errors import LemanError
-from leman_core.server.addresses import is_unspecified
+from leman_core.model.service_errors import LemanError
+from leman_core.process.addresses import is_unspecified
 from leman_core.server.blocking import SLOW_STORE_SECONDS, BlockingPool
 from leman_core.server.channels import open_peer
-from leman_core.server.places import roots_of
-from leman_core.server.registered_databases import registry_place
+from leman_core.server.request_locations import configured_roots, registry_place
 from leman_core.settings import Settings
 from leman_core.storage.database_registry import DatabaseRegistry
-from leman_core.storage.tables import LanceTables
-from leman_core.telemetry.measures import FUNCTIONS_AVAILABLE, JOB_ROWS
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.telemetry.instruments import FUNCTIONS_AVAILABLE, JOB_ROWS
+from leman_executor.api.job_forwarding import OtherExecutors
+from leman_executor.api.job_service import JobServicer
+from leman_executor.api.peers import CommitClient, PlannerClient
 from leman_executor.coordination.env_values import EnvValues
-from leman_executor.coordination.leases import JobLeases
+from leman_executor.coordination.leases import JobLeases, check_accepted, check_workers_accepted
 from leman_executor.coordination.redis_clients import show_memory
-from leman_executor.coordination.redis_refusals import check_accepted, check_workers_accepted
-from leman_executor.coordination.reservation_keeping import PooledReservations
 from leman_executor.coordination.reservations import reservations_at
-from leman_executor.job_manager import JobManager
-from leman_executor.job_manager.job_databases import JobDatabases
-from leman_executor.job_manager.job_lineage import JobLineage
-from leman_executor.job_manager.job_store import HistoryJobStore
-from leman_executor.job_manager.running_jobs import RunningJobs
-from leman_executor.job_manager.served_databases import follow_served, open_served
-from leman_executor.job_manager.shared import Shared
-from leman_executor.job_service import JobServicer
-from leman_executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
-from leman_executor.jobs.compaction_watch import CompactionWatch
-from leman_executor.jobs.job_environment import JobEnvironment
-from leman_executor.lineage.sender import LineageSender
-from leman_executor.other_executors import OtherExecutors
-from leman_executor.peers import CommitClient, PlannerClient
-from leman_executor.previews.function_pool import FunctionPool
-from leman_executor.previews.previews import Previews
+from leman_executor.jobs.checkpoint_maintenance import CompactionWatch, LanceCheckpointMaintenance
+from leman_executor.jobs.function_previews import PreviewPool, Previews
+from leman_executor.jobs.job_environment import JobEnvironment, PooledReservations
+from leman_executor.jobs.lineage import LineageSender
+from leman_executor.manager import JobManager
+from leman_executor.manager.job_databases import JobDatabases, follow_served, open_served
+from leman_executor.manager.job_store import HistoryJobStore, LineageReporter, RunningJobs
+from leman_executor.manager.job_supervisor import ManagerDeps
 from leman_executor.scheduling.dispatcher import Dispatcher
 from leman_executor.scheduling.local_runner import LocalRunner
-from leman_executor.spark.address import has_cluster, is_local, warn_of_open_spark
 from leman_executor.spark.driver_launch import passed_variables, worker_variables
+from leman_executor.spark.spark_conf import has_cluster, is_local, warn_of_open_spark
 from leman_executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
@@ -88,7 +80,7 @@ class Executor:
         python = settings.spark.python if is_local(settings.spark) else ""
         FUNCTIONS_AVAILABLE.show(lambda: [(float(spark.trouble is None), {})])
         show_memory(settings.redis.url.get_secret_value())
-        self._functions = FunctionPool(python, worker_variables(settings.spark), passed_variables(settings.spark))
+        self._functions = PreviewPool(python, worker_variables(settings.spark), passed_variables(settings.spark))
         self._manager: JobManager | None = None
         self._dispatcher: Dispatcher | None = None
         self._lineage: LineageSender | None = None
@@ -109,7 +101,7 @@ class Executor:
             self._background.append(asyncio.create_task(following))
         asked = self._settings.server
         registry = DatabaseRegistry(registry_place(asked)) if asked.registry else None
-        looks, roots = self._settings.executor.takeover_look_seconds, roots_of(asked)
+        looks, roots = self._settings.executor.takeover_look_seconds, configured_roots(asked)
         if looks and not (embedded.database or embedded.databases_file):
             self._background.append(asyncio.create_task(manager.follow_abandoned(registry, roots, looks)))
         if registry is not None:
@@ -128,7 +120,7 @@ class Executor:
         return JobServicer(manager, self._draining, previews, self._others).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
-        """Choose what keeps the ports of `leman_executor.jobs.ports`, and who else a job works with."""
+        """Choose what keeps the ports of `leman_executor.jobs.job_environment`, and who else a job works with."""
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
@@ -146,7 +138,7 @@ class Executor:
         store = HistoryJobStore(databases, running, leases, self._pool)
         if settings.lineage.url or settings.lineage.file:
             self._lineage = LineageSender(settings.lineage)
-            store.lineage = JobLineage(self._lineage.send, settings.lineage.namespace)
+            store.lineage = LineageReporter(self._lineage.send, settings.lineage.namespace)
         services = JobEnvironment(
             settings=settings,
             spark=self._spark,
@@ -159,7 +151,7 @@ class Executor:
             checkpoints=LanceCheckpointMaintenance(self._pool),
             reservations=PooledReservations(reservations, self._pool),
         )
-        shared = Shared(
+        shared = ManagerDeps(
             services=services,
             databases=databases,
             running=running,

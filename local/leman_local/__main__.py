@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO, cast
 
-from leman_core.process import environment, linux
-from leman_local.early import begin_early
+from leman_core.process import environment
+from leman_local.warm_parent import begin_early
 
 if __name__ == "__main__":
     environment.hide()  # the services are given them
@@ -28,17 +28,17 @@ _WARM = begin_early(sys.argv[1:]) if __name__ == "__main__" else None
 
 import structlog  # noqa: E402
 
-from leman_core.process.absent_modules import HEAVY, without  # noqa: E402
+from leman_core.process.blocked_imports import HEAVY, blocked_imports  # noqa: E402
 
-with without(*HEAVY):
+with blocked_imports(*HEAVY):
     from leman_core import settings as config
-    from leman_core.model.errors import InvalidArgument, LemanError
+    from leman_core.model.service_errors import InvalidArgument, LemanError
     from leman_core.settings import Settings
     from leman_core.telemetry import logs as telemetry
-    from leman_local import leftovers, warm_socket
-    from leman_local.log_file import LogFile
+    from leman_local import local_databases, warm_parent
+    from leman_local.local_supervisor import Supervisor
     from leman_local.service_file import AlreadyRunning, Home, HomeLock, write_private
-    from leman_local.supervisor import Supervisor
+    from leman_local.service_process import LogFile
 
 _log = structlog.get_logger(__name__)
 
@@ -99,12 +99,12 @@ def _idle_seconds(arguments: argparse.Namespace, settings: Settings) -> float:
 
 
 def _serve(home: Home, database: Path | None, settings: Settings, arguments: argparse.Namespace) -> int:
-    linux.allow_dumps(allowed=settings.log.core_dumps)
+    environment.allow_dumps(allowed=settings.log.core_dumps)
     log = LogFile(home.log("supervisor"), settings.log.file_max_mb << 20, settings.log.files_kept)
     with contextlib.closing(log):
         telemetry.configure(settings, "supervisor", cast(TextIO, log))
-        warm_socket.sweep(home.folder)
-        for path in leftovers.sweep(home.folder):
+        warm_parent.sweep_warm_sockets(home.folder)
+        for path in local_databases.sweep_leftovers(home.folder):
             _log.info("half-written file of a killed process deleted", file=str(path))
         try:
             asyncio.run(_supervise(home, database, settings, arguments))

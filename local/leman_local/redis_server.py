@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_local.service_file import write_private
 from leman_local.tcp_ports import HOST, free_port
 

@@ -11,7 +11,7 @@ only one there, and how to reach it.
 
 `database`: the one that the file lies in; empty in the system's own folder, unless that is a database's. `home`: the
 system's own folder, with its logs and its Redis. `control`: where it is told to serve another database, or to end
-(`local/leman_local/control.py`). `http` is the address of JSON over HTTP, where it is asked for
+(`local/leman_local/local_databases.py`). `http` is the address of JSON over HTTP, where it is asked for
 (`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with a Redis from outside. A supervisor that was killed leaves the file
 behind: so readers check that its `pid` lives and that a service answers.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 
 HOST = "127.0.0.1"
 

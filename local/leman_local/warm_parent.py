@@ -1,27 +1,174 @@
-"""The supervisor's side of the process that services are forked from (`warm_process`). Standard library only: it is
+"""The process that services are forked from, as the supervisor sees it. Standard library only.
+
+A process that this one is the parent of, however it was started, as far as the supervisor has to do with it.
+
+The file of the socket at which Spark's daemon is asked for: each supervisor has its own. Standard library only.
+
+Two supervisors may be starting in one folder at once, before one of them has its lock.
+
+The supervisor's side of the process that services are forked from (`warm_process`). Standard library only: it is
 begun before anything else is imported.
+
+What the supervisor begins before it imports anything that takes time.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
+import itertools
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from leman_core.process import environment, linux
-from leman_local import child, fd_messages, warm_socket
-from leman_local.started_process import AdoptedProcess
+from leman_core.process import environment
+from leman_core.process import environment as linux
+from leman_local import child, fd_messages
+from leman_local.service_file import Home
 
 if TYPE_CHECKING:
-    from leman_local.process import Spec
+    from leman_local.service_process import Spec
+
+
+class Process(Protocol):
+    """What `asyncio.subprocess.Process` has of it."""
+
+    stdout: asyncio.StreamReader | None
+    stderr: asyncio.StreamReader | None
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def returncode(self) -> int | None: ...
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        ...
+
+    def send_signal(self, signal: int) -> None:
+        """Send it a signal; ProcessLookupError where it has ended."""
+        ...
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        ...
+
+
+class AdoptedProcess:
+    """A child that was not started by asyncio. `descriptors`: of the ends of its pipes 0, 1 and 2 that are ours."""
+
+    stdout: asyncio.StreamReader | None = None
+    stderr: asyncio.StreamReader | None = None
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._ended = asyncio.Event()
+        self._returncode: int | None = None
+        self._stdin = -1
+        try:
+            self._pidfd = os.pidfd_open(pid)
+        except ProcessLookupError:  # it has ended, and was reaped as an orphan
+            self._pidfd, self._returncode = -1, -signal.SIGKILL
+            self._ended.set()
+        else:
+            asyncio.get_running_loop().add_reader(self._pidfd, self._reap)
+
+    async def talk(self, stdin: int, stdout: int, stderr: int) -> None:
+        """Take over our ends of its pipes."""
+        self._stdin = stdin
+        self.stdout, self.stderr = await _reader(stdout), await _reader(stderr)
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._returncode
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        await self._ended.wait()
+        assert self._returncode is not None
+        return self._returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal.
+
+        Raises:
+            ProcessLookupError: It has ended.
+        """
+        if self._returncode is not None:
+            raise ProcessLookupError(self._pid)
+        os.kill(self._pid, number)
+
+    def kill(self) -> None:
+        """Send SIGKILL."""
+        self.send_signal(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._returncode = -signal.SIGKILL
+        with contextlib.suppress(ChildProcessError):
+            self._returncode = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if self._stdin >= 0:
+            os.close(self._stdin)
+        self._ended.set()
+
+
+async def _reader(descriptor: int) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    pipe = os.fdopen(descriptor, "rb", 0)
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    return reader
+
+
+def reap_orphan(known: set[int]) -> bool:
+    """Reap one dead child that nobody knows: an orphan that this process adopted. Tell whether there was one."""
+    with contextlib.suppress(ChildProcessError):
+        dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if dead is not None and dead.si_pid not in known:
+            os.waitpid(dead.si_pid, 0)
+            return True
+    return False
+
+
+_NAME = re.compile(r"warm-(\d+)(-\d+)?\.sock")
+
+
+def warm_socket_name(supervisor: int, place: int = 0) -> str:
+    """Return the name of that of a supervisor, by its process id; `place`: of which of its warm processes, in turn."""
+    return f"warm-{supervisor}-{place}.sock" if place else f"warm-{supervisor}.sock"
+
+
+def sweep_warm_sockets(folder: Path) -> None:
+    """Delete those whose supervisor is gone."""
+    with contextlib.suppress(OSError):
+        for file in folder.iterdir():
+            found = _NAME.fullmatch(file.name)
+            if found is not None and not _lives(int(found[1])):
+                file.unlink(missing_ok=True)
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
 
 _CHILD = str(Path(child.__file__).resolve())
 #: Spark's JVM starts while all else is imported.
@@ -66,7 +213,7 @@ class WarmParent:
         shown, rest = environment.split({**os.environ, **_ENVIRONMENT})
         reading, writing = os.pipe()
         # by process id, as another supervisor may be about to take the folder's lock
-        file = folder / warm_socket.name(os.getpid(), place)
+        file = folder / warm_socket_name(os.getpid(), place)
         with theirs:
             arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
             process = subprocess.Popen(
@@ -211,3 +358,39 @@ class WarmParent:
     def _lose(self) -> None:
         """Have it end by itself: services that were forked from it go on."""
         self.abandon()
+
+
+def begin_early(arguments: Sequence[str]) -> WarmParent | None:
+    """Begin the process that services are forked from, with Spark's JVM where that is to start anyway.
+
+    None where the arguments are none that a system is started with, its folder is not there yet, or another one has it:
+    then it is begun later, or not at all.
+    """
+    environment.raise_open_files_limit()
+    places = dict(itertools.pairwise(arguments))
+    database, folder = places.get("--database"), places.get("--home")
+    if (database is None) == (folder is None):
+        return None
+    try:
+        home = Home(Path(folder)) if folder is not None else Home.of(Path(database or "").expanduser())
+    except RuntimeError:  # of `~NAME`
+        return None
+    if not home.folder.is_dir() or _is_held(home.lock_file):
+        return None
+    on_demand = os.environ.get("LEMAN_SPARK__ON_DEMAND", "").lower() in ("1", "true", "yes", "on")
+    with_jvm = "--warm" in arguments if folder is not None else not on_demand
+    return WarmParent.begin(home.folder.resolve(), with_jvm=with_jvm)
+
+
+def _is_held(lock_file: Path) -> bool:
+    try:
+        lock = os.open(lock_file, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return False
+    except OSError:
+        return True
+    finally:
+        os.close(lock)

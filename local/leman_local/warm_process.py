@@ -37,8 +37,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from leman_core.process.absent_modules import HEAVY, without
-from leman_core.process.linux import adopt_orphans, die_with, show_name
+from leman_core.process.blocked_imports import HEAVY, blocked_imports
+from leman_core.process.environment import adopt_orphans, die_with, show_name
 from leman_local import fd_messages
 
 #: Names the socket for Spark's daemon. None of Leman's settings: those are not handed down to the JVM.
@@ -98,11 +98,11 @@ class WarmProcess:
         """Begin what is to run while the services are imported."""
         if self._listener is not None:
             os.environ[SOCKET_VARIABLE] = str(self._file)
-        with without(*HEAVY):
+        with blocked_imports(*HEAVY):
             for name in preludes:
                 self._preludes.append(importlib.import_module(name))
                 self._preludes[-1].begin()
-            importlib.import_module("leman_core.storage.object_stores.store_file").forget()  # each request has its own
+            importlib.import_module("leman_core.storage.store_file").forget_store_file()  # each request has its own
             importlib.import_module("leman_core.process.process_secrets").forget_settings()
             importlib.import_module("leman_core.process.environment").guard()
 
@@ -128,7 +128,7 @@ class WarmProcess:
     def _import(self, module: str) -> None:
         names = [name for name in _PRELOADED.get(module, ()) if name not in self._imported]
         if names:
-            with without(*HEAVY):
+            with blocked_imports(*HEAVY):
                 for name in names:
                     importlib.import_module(name)
             self._imported.update(names)

@@ -2,13 +2,13 @@
 
 import sys
 
-from leman_core.process.absent_modules import HEAVY, without
-from leman_core.process.no_arguments import take_none
+from leman_core.process.blocked_imports import HEAVY, blocked_imports
+from leman_core.process.release import parse_no_args
 
-with without(*HEAVY):
+with blocked_imports(*HEAVY):
     from leman_core.server.server import main
     from leman_planner.app import create
 
 if __name__ == "__main__":
-    take_none("planner")
+    parse_no_args("planner")
     sys.exit(main("planner", create))

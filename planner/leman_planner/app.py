@@ -8,29 +8,25 @@ import functools
 import grpc
 
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, databases_pb2, databases_pb2_grpc, planner_pb2, planner_pb2_grpc
-from leman_core.functions.function_policy import FunctionPolicy
+from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.server import channels
 from leman_core.server.blocking import SLOW_STORE_SECONDS, BlockingPool
-from leman_core.server.places import roots_of
-from leman_core.server.registered_databases import registry_place
+from leman_core.server.request_locations import configured_roots, registry_place
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Settings
 from leman_core.storage.database_registry import DatabaseRegistry
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc, submission_pb2, submission_pb2_grpc
-from leman_planner.bundle_uploads import BundleUploads
-from leman_planner.catalog import Catalog
+from leman_planner.catalog.column_requests import ColumnRequests
+from leman_planner.catalog.function_catalog import BundleUploads, PreviewPlans, Registrations
+from leman_planner.catalog.table_catalog import Catalog
 from leman_planner.catalog_service import CatalogServicer
-from leman_planner.column_requests import ColumnRequests
 from leman_planner.database_service import DatabaseServicer
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.planner_service import PlannerServicer
-from leman_planner.planning_service import PlanningServicer
-from leman_planner.previews import PreviewPlans
-from leman_planner.registrations import Registrations
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.planner_service import PlannerServicer, PlanningServicer
+from leman_planner.planning.plan_maker import PlanMaker
 from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_catalog import ViewCatalog
 
 _THREADS = 8
 _SERVICES = (
@@ -59,7 +55,7 @@ class Planner:
         """Add CatalogService, DatabaseService, PlannerService and PlanningService; return their names."""
         self._pool = BlockingPool(_THREADS, name="planner", gives_way=True, slow_seconds=SLOW_STORE_SECONDS)
         settings = self._settings
-        tables = LanceTables(roots=roots_of(settings.server))
+        tables = LanceTables(roots=configured_roots(settings.server))
         allowed = settings.udf
         policy = FunctionPolicy.of(allowed)
         registry = functools.partial(UdfRegistry, workers_python=settings.spark.python_version, policy=policy)

@@ -1,4 +1,9 @@
-"""CatalogService: translates requests into domain values and answers back."""
+"""CatalogService: requests about tables, columns, functions and views <-> domain values.
+
+What is asked and told about columns of a table, in protobuf messages.
+
+CatalogService: translates requests into domain values and answers back.
+"""
 
 from __future__ import annotations
 
@@ -11,28 +16,70 @@ from typing import Any, TypeAlias
 import grpc
 
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
-from leman_core.functions.definition_checks import is_sha256
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import AlreadyExists, InvalidArgument, LemanError
+from leman_core.functions.column_checks import NewColumn
+from leman_core.functions.function_definitions import is_sha256
+from leman_core.model.service_errors import AlreadyExists, InvalidArgument, LemanError
 from leman_core.model.udf import UdfDefinition
 from leman_core.process.crash_points import crash_point
 from leman_core.server import paging
 from leman_core.server.blocking import BlockingPool
-from leman_core.server.request_digest import body_digest
+from leman_core.server.request_messages import body_digest
 from leman_core.storage.udf_registry import Registered
-from leman_core.wire import convert, convert_views
+from leman_core.wire import convert_udfs, convert_values, convert_views
 from leman_core.wire.convert_types import schema_to_json
-from leman_core.wire.convert_values import number_from_proto, ref_to_proto
+from leman_core.wire.convert_values import duration_to_proto, number_from_proto, ref_to_proto
 from leman_internal.v1 import submission_pb2
-from leman_planner.bundle_uploads import AnnouncedBundle, BundleUploads
-from leman_planner.catalog import Addition, Catalog, computed_columns
-from leman_planner.column_changes import OnChange
-from leman_planner.column_requests import ColumnRequest, ColumnRequests, ColumnWork
-from leman_planner.column_responses import on_change_from_proto, outcome_to_proto
-from leman_planner.registrations import Registrations
-from leman_planner.views.alteration import ViewChange
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.catalog.column_changes import ColumnOutcome, OnChange, Outcome
+from leman_planner.catalog.column_requests import ColumnRequest, ColumnRequests, ColumnWork
+from leman_planner.catalog.function_catalog import AnnouncedBundle, BundleUploads, Registrations
+from leman_planner.catalog.table_catalog import Addition, Catalog, computed_columns
 from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_catalog import ViewCatalog, ViewChange
+
+# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+
+
+_ON_CHANGE_FROM = {
+    catalog_pb2.ON_CHANGE_UNSPECIFIED: OnChange.REFUSE_ANY,
+    catalog_pb2.ON_CHANGE_ERROR: OnChange.ERROR,
+    catalog_pb2.ON_CHANGE_UPDATE: OnChange.UPDATE,
+    catalog_pb2.ON_CHANGE_KEEP: OnChange.KEEP,
+}
+_OUTCOME_TO = {
+    Outcome.ADDED: catalog_pb2.ColumnOutcome.OUTCOME_ADDED,
+    Outcome.UNCHANGED: catalog_pb2.ColumnOutcome.OUTCOME_UNCHANGED,
+    Outcome.UPDATED: catalog_pb2.ColumnOutcome.OUTCOME_UPDATED,
+    Outcome.KEPT: catalog_pb2.ColumnOutcome.OUTCOME_KEPT,
+}
+
+
+def on_change_from_proto(number: int) -> OnChange:
+    found = {int(key): value for key, value in _ON_CHANGE_FROM.items()}.get(number)
+    if found is None:
+        raise InvalidArgument(
+            "UNKNOWN_VALUE",
+            f"on_change is {number}; known are 0 to {max(_ON_CHANGE_FROM)}",
+            field="on_change",
+        )
+    return found
+
+
+def outcome_to_proto(outcome: ColumnOutcome) -> catalog_pb2.ColumnOutcome:
+    seconds = outcome.expected_seconds
+    return catalog_pb2.ColumnOutcome(
+        column=outcome.column,
+        outcome=_OUTCOME_TO[outcome.outcome],
+        udf=ref_to_proto(*outcome.function),
+        udf_before=None if outcome.before is None else ref_to_proto(*outcome.before),
+        diff=outcome.diff,
+        rows_stale=outcome.rows_stale,
+        rows_not_computed=outcome.rows_not_computed,
+        rows_stored=outcome.rows_stored,
+        rows_lost=outcome.rows_lost,
+        expected_duration=None if seconds is None else duration_to_proto(seconds),
+        summary=outcome.summary,
+    )
+
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
@@ -70,12 +117,12 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         self, request: catalog_pb2.RegisterUdfRequest, _context: Context
     ) -> catalog_pb2.RegisterUdfResponse:
         described, warnings = None, list[str]()
-        if (remote := convert.remote_from_proto(request.definition)) is not None:
+        if (remote := convert_udfs.remote_from_proto(request.definition)) is not None:
             described, warnings = await self._pool.run(self._registrations.described, remote)
-        udf = convert.udf_from_proto(request.definition, described)
+        udf = convert_udfs.udf_from_proto(request.definition, described)
         created = await self._pool.run(self._registrations.put, request.database, udf, request.bundle)
         return catalog_pb2.RegisterUdfResponse(
-            created=created, definition=convert.udf_to_proto(udf, with_source=True), warnings=warnings
+            created=created, definition=convert_udfs.udf_to_proto(udf, with_source=True), warnings=warnings
         )
 
     async def UploadBundle(
@@ -93,7 +140,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
 
         udf, needs_bundle = await self._pool.run(get)
         return catalog_pb2.GetUdfResponse(
-            definition=convert.udf_to_proto(udf, with_source=True), needs_bundle=needs_bundle
+            definition=convert_udfs.udf_to_proto(udf, with_source=True), needs_bundle=needs_bundle
         )
 
     async def ListUdfs(self, request: catalog_pb2.ListUdfsRequest, _context: Context) -> catalog_pb2.ListUdfsResponse:
@@ -103,7 +150,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             return self._catalog.registry(request.database).list()
 
         chosen, token = paging.cut(await self._pool.run(listed), page, lambda entry: entry.order)
-        definitions = [convert.udf_to_proto(entry.udf) for entry in chosen]
+        definitions = [convert_udfs.udf_to_proto(entry.udf) for entry in chosen]
         return catalog_pb2.ListUdfsResponse(definitions=definitions, next_page_token=token)
 
     async def AddColumns(
@@ -128,10 +175,10 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         """Have the commit coordinator do what is to be done; return the version of the table that has it."""
         version = work.version
         if work.added is not None:
-            addition = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(work.added.schema))
+            addition = submission_pb2.AddNullColumns(schema=convert_values.schema_to_bytes(work.added.schema))
             version = await self._submit(work.added, add_null_columns=addition)
         if work.changed is not None:
-            binding = submission_pb2.BindColumns(schema=convert.schema_to_bytes(work.changed.schema))
+            binding = submission_pb2.BindColumns(schema=convert_values.schema_to_bytes(work.changed.schema))
             version = await self._submit(work.changed, bind_columns=binding)
         return version
 
@@ -142,7 +189,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         asked = (request.table.database, request.table.table, columns, request.request_id, body_digest(request))
         wanted = await self._pool.run(self._catalog.alteration, *asked)
         outcomes = await self._pool.run(self._columns.alteration_outcomes, *asked[:3], wanted)
-        operation = submission_pb2.BindColumns(schema=convert.schema_to_bytes(wanted.schema))
+        operation = submission_pb2.BindColumns(schema=convert_values.schema_to_bytes(wanted.schema))
         version = await self._submit(wanted, bind_columns=operation)
         return catalog_pb2.AlterColumnsResponse(version=version, columns=map(outcome_to_proto, outcomes))
 
@@ -195,7 +242,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
             version=table.version,
             row_count=table.live_rows,
             fragment_count=len(table.fragments),
-            schema=convert.schema_to_bytes(table.schema),
+            schema=convert_values.schema_to_bytes(table.schema),
             json_schema=schema_to_json(table.schema),
             computed_columns=computed,
             stable_row_ids=table.stable_row_ids,
@@ -222,7 +269,7 @@ class CatalogServicer(catalog_pb2_grpc.CatalogServiceServicer):
         made = await self._pool.run(creation)
         if not made.done:
             operation = submission_pb2.CreatePlaceholders(
-                schema=convert.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
+                schema=convert_values.schema_to_bytes(made.schema), max_rows_per_fragment=rows, create=True
             )
             try:
                 await self._commit(
@@ -296,5 +343,5 @@ def _column(message: catalog_pb2.NewColumn, *, keep_values: bool = False) -> New
         tuple(message.input_columns),
         message.sql_expression,
         keep_values,
-        convert.error_policy_from_proto(message.error_policy) if message.HasField("error_policy") else None,
+        convert_udfs.error_policy_from_proto(message.error_policy) if message.HasField("error_policy") else None,
     )

@@ -9,19 +9,24 @@ from typing import Any, TypeAlias
 import grpc
 
 from leman.v1 import databases_pb2, databases_pb2_grpc
-from leman_core.model.database import NO_LIMITS, DatabaseLimits, RegisteredDatabase, Registrations, Request, damage_of
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
-from leman_core.model.shown_text import CONTROL, repeated
+from leman_core.model.databases import (
+    NO_LIMITS,
+    DatabaseLimits,
+    RegisteredDatabase,
+    RegistrationRequest,
+    Registrations,
+    describe_damage,
+)
+from leman_core.model.service_errors import CONTROL_CHARACTERS, FailedPrecondition, InvalidArgument, excerpt
 from leman_core.server import paging
 from leman_core.server.blocking import BlockingPool
-from leman_core.server.request_digest import body_digest
-from leman_core.storage.conditional_puts import check_store
+from leman_core.server.request_messages import body_digest
 from leman_core.storage.database_registry import DatabaseRegistry
 from leman_core.storage.locations import is_database_name
-from leman_core.storage.object_stores.known import options_of
-from leman_core.storage.open_jobs import open_jobs_of
-from leman_core.wire.convert_labels import labels_from_proto
-from leman_core.wire.convert_values import number_from_proto, timestamp_to_proto
+from leman_core.storage.object_stores import options_of
+from leman_core.storage.stored_jobs import open_jobs_of
+from leman_core.storage.table_creation import check_conditional_puts
+from leman_core.wire.convert_values import labels_from_proto, number_from_proto, timestamp_to_proto
 
 _MOST_DESCRIPTION_BYTES = 1000
 _CHANGEABLE = {"description", "labels", "limits"}
@@ -55,10 +60,10 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
     async def RegisterDatabase(
         self, request: databases_pb2.RegisterDatabaseRequest, _context: Context
     ) -> databases_pb2.RegisterDatabaseResponse:
-        registry, asked = self._registry, Request(request.request_id, body_digest(request))
+        registry, asked = self._registry, RegistrationRequest(request.request_id, body_digest(request))
         database = _database(request.database)
         if options_of(database.root) is not None:  # another store may be none that this service reaches
-            await self._pool.run(check_store, database.root)
+            await self._pool.run(check_conditional_puts, database.root)
         made = await self._pool.run(registry.register, database, asked)
         return databases_pb2.RegisterDatabaseResponse(database=_message(made))
 
@@ -79,7 +84,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
         return databases_pb2.ListDatabasesResponse(
             databases=[_message(database) for database in chosen],
             next_page_token=token,
-            warnings=[damage_of(name) for name in sorted(found.damaged)] if first else [],
+            warnings=[describe_damage(name) for name in sorted(found.damaged)] if first else [],
         )
 
     async def UpdateDatabase(
@@ -90,7 +95,7 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
             raise InvalidArgument(
                 "BAD_UPDATE_MASK", "update_mask names what is changed: description, labels, limits", field="update_mask"
             )
-        name = _given(request.database.name, "database.name")
+        name = _required_field(request.database.name, "database.name")
         changes: dict[str, Any] = {}
         if "description" in named:
             changes["description"] = _description(request.database)
@@ -104,8 +109,8 @@ class DatabaseServicer(databases_pb2_grpc.DatabaseServiceServicer):
     async def UnregisterDatabase(
         self, request: databases_pb2.UnregisterDatabaseRequest, _context: Context
     ) -> databases_pb2.UnregisterDatabaseResponse:
-        name = _given(request.name, "name")
-        asked = Request(_given(request.request_id, "request_id"), body_digest(request))
+        name = _required_field(request.name, "name")
+        asked = RegistrationRequest(_required_field(request.request_id, "request_id"), body_digest(request))
         await self._pool.run(self._registry.unregister, name, asked, _anyway if request.force else _check_unused)
         return databases_pb2.UnregisterDatabaseResponse()
 
@@ -128,18 +133,18 @@ def _check_unused(database: RegisteredDatabase) -> None:
 
 
 def _database(message: databases_pb2.Database) -> RegisteredDatabase:
-    name = _given(message.name, "database.name")
+    name = _required_field(message.name, "database.name")
     if not is_database_name(name):
         raise InvalidArgument(
             "BAD_DATABASE_NAME",
-            f"'{repeated(name[:100])}' is no name of a database: 1 to 63 letters, digits, '-' and '_', of which the "
+            f"'{excerpt(name[:100])}' is no name of a database: 1 to 63 letters, digits, '-' and '_', of which the "
             "first is a letter or a digit",
             field="database.name",
         )
     now = time.time()
     return RegisteredDatabase(
         name=name,
-        root=_given(message.root, "database.root"),
+        root=_required_field(message.root, "database.root"),
         description=_description(message),
         labels=labels_from_proto(message.labels, "database.labels"),
         limits=_limits(message),
@@ -156,7 +161,7 @@ def _description(message: databases_pb2.Database) -> str:
             f"the description has {size} bytes, at most {_MOST_DESCRIPTION_BYTES} are kept: shorten it",
             field="database.description",
         )
-    found = CONTROL.search(message.description.replace("\n", "").replace("\t", ""))
+    found = CONTROL_CHARACTERS.search(message.description.replace("\n", "").replace("\t", ""))
     if found:
         raise InvalidArgument(
             "BAD_TEXT",
@@ -173,7 +178,7 @@ def _limits(message: databases_pb2.Database) -> DatabaseLimits:
     )
 
 
-def _given(text: str, field: str) -> str:
+def _required_field(text: str, field: str) -> str:
     if not text:
         raise InvalidArgument("MISSING_FIELD", f"{field} is empty: fill it", field=field)
     return text

@@ -21,7 +21,7 @@ import pyspark
 from cryptography import x509
 
 import leman
-from leman_core.model.release import MODULES
+from leman_core.process.release import MODULES
 from leman_core.server.healthcheck import check
 from tests.certificates import Authority, Files
 from tests.cluster.network import Host, network

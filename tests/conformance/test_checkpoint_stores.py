@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.storage.checkpoints import InMemoryCheckpointStore, LanceCheckpointStore, lance_store
-from leman_core.storage.checkpoints.digest import batch_digest
+from leman_core.functions.arrow_values import batch_digest
+from leman_core.storage import checkpoint_store
+from leman_core.storage.checkpoint_store import InMemoryCheckpointStore, LanceCheckpointStore
 
 KEYS = [
     "udf-f_ver-1_col-c_where-0_uri-0_srcfiles-0_frag-0_range-0-10",
@@ -26,7 +27,7 @@ def store(request, tmp_path, monkeypatch):
     if request.param == "memory":
         return InMemoryCheckpointStore()
     if request.param == "lance, large":
-        monkeypatch.setattr(lance_store, "_SMALL_BYTES", -1)
+        monkeypatch.setattr(checkpoint_store, "_SMALL_BYTES", -1)
     folder = str(tmp_path / "a folder" / "_checkpoints")
     return LanceCheckpointStore(f"file://{quote(folder)}" if request.param == "uri" else folder)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import redis as redis_py
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.model.ranges import RowRange, merge
-from leman_executor.coordination.redis_refusals import check_workers_accepted
+from leman_core.model.row_positions import RowRange, merge_ranges
+from leman_core.model.service_errors import InvalidArgument
+from leman_executor.coordination.leases import check_workers_accepted
 from leman_executor.coordination.reservations import InProcessReservations, RedisReservations, reservations_at
 from tests.redis_process import RedisProcess
 
@@ -59,7 +59,7 @@ def test_what_is_held_is_busy_and_the_rest_is_granted(reservations):
     assert grant.granted == (RowRange(0, 10), RowRange(20, 40), RowRange(50, 60))
     third = reservations.reserve("s", [RowRange(0, 60)], "c")
     assert third.granted == ()
-    assert merge(third.busy) == [RowRange(0, 60)]
+    assert merge_ranges(third.busy) == [RowRange(0, 60)]
 
 
 def test_all_of_a_holder_is_given_back(reservations):
@@ -69,7 +69,7 @@ def test_all_of_a_holder_is_given_back(reservations):
     reservations.release_all(["s", "t", "nothing reserved here"], "a")
     assert reservations.reserve("s", [RowRange(0, 30)], "c").busy == (RowRange(10, 20),)
     assert reservations.reserve("t", [RowRange(0, 30)], "c").granted == (RowRange(0, 30),)
-    assert merge(reservations.reserve("u", [RowRange(0, 30)], "c").busy) == [RowRange(0, 10), RowRange(20, 30)]
+    assert merge_ranges(reservations.reserve("u", [RowRange(0, 30)], "c").busy) == [RowRange(0, 10), RowRange(20, 30)]
     reservations.renew(["s"], "a")
     assert reservations.reserve("s", [RowRange(0, 10)], "c").granted == (RowRange(0, 10),), "nothing came back"
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import leman
-from leman_core.model.release import MODULES, SERVICES
+from leman_core.process.release import MODULES, SERVICES
 from tests import class_archive
 from tests.conftest import ROOT
 from tests.faults.lake import wait_for

@@ -9,10 +9,10 @@ import pytest
 
 import leman
 from leman_core.model.view import IS_SET, ViewColumn, ViewQuery
-from leman_core.storage.tables import LanceTables
-from leman_core.wire import convert
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.wire import convert_values
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.faults.lake import Lake
 from tests.faults.views import ROWS, check_settled, make, matching
 from tests.integration.call_log import numbers
@@ -70,7 +70,7 @@ def create_once(lake: Lake, db: leman.Database, table: str, point: str) -> None:
     query = ViewQuery("", table, (ViewColumn("x", "`x`", "x"),), (), "", False, 0, None, 0)
     request_id = uuid.uuid4().hex
     made = ViewCatalog(LanceTables()).creation(str(lake.database), f"{table}_view", query, request_id)
-    placeholders = submission_pb2.CreatePlaceholders(schema=convert.schema_to_bytes(made.schema), create=True)
+    placeholders = submission_pb2.CreatePlaceholders(schema=convert_values.schema_to_bytes(made.schema), create=True)
     request = submission_pb2.SubmitCommitRequest(uri=made.uri, request_id=request_id, create_placeholders=placeholders)
     pid = lake.pid("commit_coordinator")
     lake.arm(point)

@@ -11,7 +11,7 @@ import pytest
 
 import leman
 from leman import JobState
-from leman_executor.coordination.env_values import key_of
+from leman_executor.coordination.env_values import env_values_key
 from tests.faults.lake import ROWS_AT_RISK, WORKERS, CallLog, Lake, check_settled, checkpointed, wait_for, watch_until
 from tests.integration.call_log import numbers, values
 
@@ -163,7 +163,7 @@ def test_of_the_executor(lake, db, tmp_path):
     assert (job.state, job.attempt, job.env_names) == (JobState.DONE, 2, (KEY,))
     assert values(keyed, "y") == {x: f"a key of this job {x}" for x in range(2 * ROWS)}
     with lake.redis() as redis:
-        assert not redis.exists(key_of(in_env.job_id)), "its values are forgotten with its end"
+        assert not redis.exists(env_values_key(in_env.job_id)), "its values are forgotten with its end"
     assert lake.pid("executor") != victim
 
 

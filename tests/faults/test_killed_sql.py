@@ -7,9 +7,8 @@ import pytest
 import leman
 from leman import JobState
 from leman_core.model.keys import parse_range_key
-from leman_core.model.ranges import merge, total
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.model.row_positions import count_offsets, merge_ranges
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from tests.faults.lake import Lake, check_settled, checkpointed, watch_until
 from tests.integration.call_log import numbers
 
@@ -30,7 +29,7 @@ def begin(db: leman.Database, name: str) -> tuple[leman.Table, leman.JobFuture]:
 def covered(table: leman.Table) -> int:
     """Rows that checkpoints hold."""
     keys = LanceCheckpointStore(checkpoint_root(table.to_lance().uri)).list_keys()
-    return total(merge(parsed.range for key in keys if (parsed := parse_range_key(key)) is not None))
+    return count_offsets(merge_ranges(parsed.range for key in keys if (parsed := parse_range_key(key)) is not None))
 
 
 @pytest.mark.long

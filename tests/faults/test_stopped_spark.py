@@ -16,11 +16,11 @@ EXECUTOR = """
 import asyncio
 from leman_core.settings import Spark
 from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from leman_core.model.work import UdfRef, WorkContext
+from leman_core.model.work import FunctionSpec, WorkContext
 from leman_executor.scheduling.dispatcher import ExecutorEndpoint
 from leman_executor.spark.spark_runner import SparkRunner
 
-udf = UdfRef(
+udf = FunctionSpec(
     name="f", version="1", kind=UdfKind.SCALAR, input_columns=("x",), bundle_uri="", bundle_sha256="", bundle_python="",
     entrypoint="m:f", stateful=False, batch_size=0, error_policy=ErrorPolicy(),
 )
@@ -50,7 +50,7 @@ def test_the_executor_ends(tmp_path):
 KILLED_STARTS = """
 import os, signal, threading
 from leman_core.settings import Spark
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_executor.spark import spark_runner
 
 moments, connect = [1.0, 4.0], spark_runner.connect

@@ -14,9 +14,8 @@ from google.protobuf import json_format, message_factory
 from google.protobuf.descriptor import MethodDescriptor
 
 import leman
-from leman_core.model.release import SERVICES
-from leman_core.server.flight_calls import HANDSHAKE
-from leman_core.server.routes import EVERYWHERE, SERVED_BY, callers_services, path_of
+from leman_core.process.release import SERVICES
+from leman_core.server.routes import EVERYWHERE, HANDSHAKE, SERVED_BY, callers_services, path_of
 from tests.conftest import System
 
 METHODS = [
@@ -109,14 +108,14 @@ def test_each_service_answers_as_the_one_that_serves_it(system, channels, asked,
 def test_the_sdk_works_through_one_address_alone(system, tmp_path, monkeypatch):
     """As where a firewall lets callers through to one service: the addresses that it names lead nowhere."""
     service = system.service
-    ask = leman._contact.ask
+    ask = leman._wire.channel.fetch_service_info
 
     def behind_a_firewall(address, endpoints, *, timeout):
         info = ask(address, endpoints, timeout=timeout)
         info.planner_address = info.executor_address = info.commit_coordinator_address = "127.0.0.1:9"
         return info
 
-    monkeypatch.setattr("leman._contact.ask", behind_a_firewall)
+    monkeypatch.setattr("leman._wire.channel.fetch_service_info", behind_a_firewall)
     for name in SERVICES:
         path = Path(tmp_path / name)
         with leman.connect(path, endpoint=str(service[name]), token=str(service["token"])) as db:

@@ -31,10 +31,10 @@ from leman.v1 import (
     tables_pb2_grpc,
 )
 from leman_coordinator import app as coordinator_app
-from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Request
+from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, RegistrationRequest
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.server import audit
+from leman_core.server import interceptors
 from leman_core.server.server import start_server
 from leman_core.settings import Peers, Server, Settings
 from leman_core.storage.database_registry import DatabaseRegistry
@@ -201,7 +201,7 @@ def test_a_service_that_does_not_serve_it_passes_it_on(up, registered):
     registered.register("lake", "/data/lake")
     with leman.databases(up.front, token=LOOKER) as looked:
         looked._services._locator.locate = lambda: looked._services._endpoints  # the front alone
-        looked._services._endpoints = leman._channel.Endpoints(up.front, up.front, up.front, token=LOOKER)
+        looked._services._endpoints = leman._wire.channel.Endpoints(up.front, up.front, up.front, token=LOOKER)
         assert [d.name for d in looked.all()] == ["lake"]
         assert reason_of(looked.unregister, "lake") == ("PermissionDenied", "ROLE_REQUIRED")
 
@@ -248,8 +248,10 @@ def test_json_over_http(up, registered):
 
 def test_who_registered_what_is_in_the_log():
     request = databases_pb2.RegisterDatabaseRequest(database={"name": "lake", "root": "/data/lake"}, request_id="one")
-    assert audit.subjects(request) == {"name": "lake", "root": "/data/lake"}
-    assert audit.subjects(databases_pb2.UnregisterDatabaseRequest(name="lake", force=True)) == {"name": "lake"}
+    assert interceptors.named_subjects(request) == {"name": "lake", "root": "/data/lake"}
+    assert interceptors.named_subjects(databases_pb2.UnregisterDatabaseRequest(name="lake", force=True)) == {
+        "name": "lake"
+    }
 
 
 def test_a_database_with_jobs_keeps_its_name_unless_forced(registered, tmp_path):
@@ -311,7 +313,7 @@ def test_jobs_of_a_named_database(tmp_path):
     """All three services, as they run: a column and a view are computed in a database that only its name tells of."""
     limits = DatabaseLimits(max_running_jobs=1, max_waiting_jobs=0)
     lake = RegisteredDatabase(name="lake", root=f"{tmp_path}/lake", limits=limits, created_at=1.0, updated_at=1.0)
-    DatabaseRegistry(str(tmp_path / "registry")).register(lake, Request("", ""))
+    DatabaseRegistry(str(tmp_path / "registry")).register(lake, RegistrationRequest("", ""))
     running = start_system(tmp_path / "own", LEMAN_SERVER__REGISTRY=str(tmp_path / "registry"))
     try:
         endpoint, token = str(running.service["executor"]), str(running.service["token"])

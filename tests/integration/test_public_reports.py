@@ -19,12 +19,11 @@ import pytest
 from lance.optimize import Compaction
 
 import leman
-from leman_core.model.errors import DataLoss, NotFound
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import DataLoss, NotFound
 from leman_core.model.udf import CheckpointBounds, UdfKind
-from leman_core.storage.row_ids import check_row_ids
-from leman_core.storage.scan import FragmentReader
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.scan import FragmentReader, check_row_ids
 from tests.integration.types.types_pipeline import Pipeline
 from tests.unit.core.lance_io.test_refused_values import overlay
 

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterator
 
 from benchmarks.delaying_proxy import DelayingProxy
-from leman_core.model.store import StoreOptions
-from leman_core.storage.object_stores import known
+from leman_core.model.databases import StoreOptions
+from leman_core.storage import object_stores
 from tests.object_store.store_server import BUCKET, KEY_ID, SECRET, StoreServer
 
 
@@ -23,8 +23,8 @@ def reached(store: StoreServer) -> Iterator[DelayingProxy]:
             access_key_id=KEY_ID,
             secret_access_key=SECRET,
         )
-        known.use(known.GivenStores([options]))
+        object_stores.set_store_source(object_stores.GivenStores([options]))
         try:
             yield running
         finally:
-            known.use(known.GivenStores())
+            object_stores.set_store_source(object_stores.GivenStores())

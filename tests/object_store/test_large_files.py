@@ -17,22 +17,20 @@ from pyarrow.fs import FileType, S3FileSystem
 
 from benchmarks.delaying_proxy import DelayingProxy
 from leman_coordinator import convert_commits
-from leman_core.model.errors import DataLoss, FailedPrecondition, NotFound
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_states import RowState
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, NotFound
 from leman_core.settings import Metrics
-from leman_core.storage import column_file_checks, store_objects
-from leman_core.storage.column_file_writer import ColumnFileWriter
-from leman_core.storage.column_files import data_folder, data_path
-from leman_core.storage.deletions import Deletions
+from leman_core.storage import column_files, filesystems, whole_files
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.column_files import ColumnFileWriter, data_folder, data_path
 from leman_core.storage.filesystems import filesystem_of
-from leman_core.storage.object_stores import requests
+from leman_core.storage.lance_files import Deletions
 from leman_core.storage.opening import open_latest
 from leman_core.storage.table_creation import create_empty
-from leman_core.storage.views import files as view_files
-from leman_core.telemetry import measures
-from leman_core.telemetry.metrics_export import MetricsExport
-from leman_core.wire import convert
+from leman_core.telemetry import instruments
+from leman_core.telemetry.exporters import MetricsExport
+from leman_core.wire import convert_plans
 from leman_internal.v1 import plan_pb2, submission_pb2
 from tests.object_store import in_process
 from tests.object_store.store_server import BUCKET, StoreServer
@@ -82,7 +80,7 @@ def test_of_a_file_that_its_writer_has_digested_the_end_is_read(proxy, uri, rows
     assert staged.etag
     assert read_of(proxy, staged.file, 0)[0] == (0 if rows == AT_ONCE else 1), "in parts: once, for its digest"
     before = proxy.answered()
-    assert column_file_checks.verify(uri, staged, FIELD) == column_file_checks.Verified("v", (2, 2), None)
+    assert column_files.verify_column_file(uri, staged, FIELD) == column_files.Verified("v", (2, 2), None)
     requests, read = read_of(proxy, staged.file, before)
     assert requests == 1
     assert read < END_BYTES < staged.size_bytes
@@ -93,16 +91,16 @@ def test_its_end_tells_as_much_as_all_of_it(proxy, uri, rows):
     deleted = np.zeros(rows, bool)
     deleted[::3] = True
     staged = written(uri, rows, partial=True, deletions=Deletions("1-2.arrow", deleted))
-    by_end = column_file_checks.verify(uri, staged, FIELD)
+    by_end = column_files.verify_column_file(uri, staged, FIELD)
     assert by_end.deletions is not None
     assert by_end.deletions.mask.tolist() == deleted.tolist()
-    whole = column_file_checks.verify(uri, dataclasses.replace(staged, etag=""), FIELD)
+    whole = column_files.verify_column_file(uri, dataclasses.replace(staged, etag=""), FIELD)
     assert whole.deletions is not None
     assert whole.deletions.mask.tolist() == deleted.tolist()
     with pytest.raises(FailedPrecondition, match="announced"):
-        column_file_checks.verify(uri, dataclasses.replace(staged, physical_rows=rows - 1), FIELD)
+        column_files.verify_column_file(uri, dataclasses.replace(staged, physical_rows=rows - 1), FIELD)
     with pytest.raises(FailedPrecondition, match="Type mismatch"):
-        column_file_checks.verify(uri, staged, pa.field("v", pa.string()))
+        column_files.verify_column_file(uri, staged, pa.field("v", pa.string()))
 
 
 @pytest.mark.parametrize("rows", [AT_ONCE, IN_PARTS])
@@ -115,42 +113,42 @@ def test_a_file_that_changed_is_read_and_refused(proxy, uri, rows):
     with filesystem.open_output_stream(path) as out:
         out.write(bytes(content))
     with pytest.raises(DataLoss, match="changed after it was written"):
-        column_file_checks.verify(uri, staged, FIELD)
+        column_files.verify_column_file(uri, staged, FIELD)
     content[len(content) // 2] ^= 1  # the same bytes again, as another object
     with filesystem.open_output_stream(path) as out:
         out.write(bytes(content))
-    column_file_checks.verify(uri, staged, FIELD)
+    column_files.verify_column_file(uri, staged, FIELD)
     with filesystem.open_output_stream(path) as out:
         out.write(bytes(content[: len(content) // 2]))
     with pytest.raises(DataLoss, match="changed after it was written"):
-        column_file_checks.verify(uri, staged, FIELD)
+        column_files.verify_column_file(uri, staged, FIELD)
     filesystem.delete_file(path)
     with pytest.raises(NotFound, match="is not in the table"):
-        column_file_checks.verify(uri, staged, FIELD)
+        column_files.verify_column_file(uri, staged, FIELD)
 
 
 def test_without_an_etag_or_with_another_one_all_of_it_is_read(proxy, uri):
     staged = written(uri, AT_ONCE)
     for etag in ("", '"another"'):
         before = proxy.answered()
-        column_file_checks.verify(uri, dataclasses.replace(staged, etag=etag), FIELD)
+        column_files.verify_column_file(uri, dataclasses.replace(staged, etag=etag), FIELD)
         assert read_of(proxy, staged.file, before)[1] >= staged.size_bytes
 
 
 def test_a_store_that_does_not_answer_such_requests_is_left_alone(proxy, uri, monkeypatch):
-    monkeypatch.setattr(store_objects, "_left", {data_folder(uri): float("inf")})
+    monkeypatch.setattr(whole_files, "_left", {data_folder(uri): float("inf")})
     staged = written(uri, IN_PARTS)
     assert not staged.etag
-    column_file_checks.verify(uri, staged, FIELD)
+    column_files.verify_column_file(uri, staged, FIELD)
     refused = f"s3://{BUCKET}-that-is-not-there/t.lance/data"
-    assert store_objects.tagged_digest(refused, "f.lance") is None
+    assert whole_files.tagged_digest(refused, "f.lance") is None
 
 
 def test_a_file_of_a_view_is_known_by_its_end_too(proxy, uri):
     rows = pa.table({"v": values(IN_PARTS)})
     staged = view_files.stage_append(uri, rows.schema, rows.to_batches(), "2.2")
     before = proxy.answered()
-    content = column_file_checks.read_verified(uri, staged)
+    content = column_files.read_verified(uri, staged)
     assert content.schema.names == ["v"]
     requests, read = read_of(proxy, staged.file, before)
     assert requests == 1
@@ -160,14 +158,16 @@ def test_a_file_of_a_view_is_known_by_its_end_too(proxy, uri):
 def test_the_etag_goes_with_the_request_unless_all_is_to_be_read(proxy, uri):
     staged = written(uri, AT_ONCE)
     assert staged.digest == xxhash.xxh3_128_hexdigest(_content(uri, staged))
-    sent = convert.staged_to_proto(staged)
-    assert convert.staged_from_proto(sent) == staged
-    assert convert.staged_from_proto(plan_pb2.StagedFile()).etag == "", "an earlier release says none"
+    sent = convert_plans.staged_to_proto(staged)
+    assert convert_plans.staged_from_proto(sent) == staged
+    assert convert_plans.staged_from_proto(plan_pb2.StagedFile()).etag == "", "an earlier release says none"
     asked = submission_pb2.SubmitCommitRequest(
         replace_column=submission_pb2.ReplaceColumn(fragments=[submission_pb2.FragmentReplacement(file=sent)])
     )
     convert_commits.forget_etags(asked)
-    assert convert.staged_from_proto(asked.replace_column.fragments[0].file) == dataclasses.replace(staged, etag="")
+    assert convert_plans.staged_from_proto(asked.replace_column.fragments[0].file) == dataclasses.replace(
+        staged, etag=""
+    )
     assert pc.sum(values(4)).as_py(), "values are not all zero"
 
 
@@ -181,10 +181,10 @@ def _content(uri: str, staged: StagedFile) -> bytes:
 def page() -> Iterator[Page]:
     """The measures of this process, its requests among them."""
     export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
-    requests.show()
+    filesystems.show_request_counts()
     yield Page(export.port)
     export.stop()
-    measures.STORE_REQUESTS.show(None)
+    instruments.STORE_REQUESTS.show(None)
 
 
 def test_requests_are_counted_by_the_library_that_sends_them(proxy, page):
@@ -211,7 +211,7 @@ def test_requests_are_counted_by_the_library_that_sends_them(proxy, page):
     assert counted("pyarrow", "write") == 2
     assert filesystem.get_file_info(f"{folder}/_leman_counted").type == FileType.NotFound
     assert counted("pyarrow", "read") == 1
-    assert store_objects.put(uri, "x", b"y") is not None
+    assert whole_files.put_object(uri, "x", b"y") is not None
     assert counted("obstore", "write") == 1
 
 

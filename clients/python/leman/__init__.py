@@ -20,37 +20,37 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from leman._backfill import BackfillParameters
-    from leman._column_changes import ColumnChange
-    from leman._connect import connect, databases
+    from leman._columns import BackfillParameters, ColumnChange, SqlExpression, sql
+    from leman._connect import DatabaseInfo, DatabaseLimits, Databases, Session, connect, databases, session
     from leman._database import Database
-    from leman._databases import DatabaseInfo, DatabaseLimits, Databases
-    from leman._future import JobFuture
-    from leman._garbage import CheckpointCollection, StoredFile
+    from leman._functions.udf_decorator import UDF, udf
     from leman._job_model import Job, JobError, JobEvent, JobState, JobUpdate, Progress, RefreshResult, Stall
-    from leman._plan import FragmentDecision, Plan
+    from leman._jobs import JobFuture
+    from leman._maintenance import CheckpointCollection, Finding, StoredFile, Verification, Verified
     from leman._preview import Preview, PreviewError, PreviewRow
-    from leman._query import Query
-    from leman._row_changes import MergeInsert, MergeResult
-    from leman._session import Session, session
-    from leman._sql import SqlExpression, sql
-    from leman._table import Table
+    from leman._relation import Query
+    from leman._table import MergeInsert, MergeResult, Table
     from leman._table_model import (
         Commit,
         ComputedColumn,
+        FragmentDecision,
         IndexCoverage,
         KeptRows,
+        Plan,
         ReasonCount,
+        RefreshPlan,
         RowError,
         RowStates,
         StaleInput,
         TableInfo,
         UdfInfo,
+        ViewColumn,
+        ViewFunction,
+        ViewInfo,
+        ViewQuery,
+        ViewSummary,
     )
-    from leman._udf import UDF, udf
-    from leman._verify import Finding, Verification, Verified
     from leman._view import View
-    from leman._view_model import RefreshPlan, ViewColumn, ViewFunction, ViewInfo, ViewQuery, ViewSummary
     from leman.error_handling import ErrorHandlingConfig, Fail, Retry, Skip
     from leman.errors import JobCancelled, JobFailed, LemanError
 
@@ -123,39 +123,87 @@ __all__ = [
 
 #: Where the names of `__all__` are: each is imported when it is first used, as all of them take half a second.
 _PLACES = {
-    "leman._backfill": ("BackfillParameters",),
-    "leman._column_changes": ("ColumnChange",),
-    "leman._connect": ("connect", "databases"),
+    "leman._columns": (
+        "BackfillParameters",
+        "ColumnChange",
+        "sql",
+        "SqlExpression",
+    ),
+    "leman._connect": (
+        "connect",
+        "DatabaseInfo",
+        "DatabaseLimits",
+        "databases",
+        "Databases",
+        "Session",
+        "session",
+    ),
     "leman._database": ("Database",),
-    "leman._databases": ("DatabaseInfo", "DatabaseLimits", "Databases"),
-    "leman._future": ("JobFuture",),
-    "leman._garbage": ("CheckpointCollection", "StoredFile"),
-    "leman._job_model": ("Job", "JobError", "JobEvent", "JobState", "JobUpdate", "Progress", "RefreshResult", "Stall"),
-    "leman._plan": ("FragmentDecision", "Plan"),
-    "leman._preview": ("Preview", "PreviewError", "PreviewRow"),
-    "leman._query": ("Query",),
-    "leman._row_changes": ("MergeInsert", "MergeResult"),
-    "leman._session": ("Session", "session"),
-    "leman._sql": ("SqlExpression", "sql"),
-    "leman._table": ("Table",),
+    "leman._functions.udf_decorator": (
+        "UDF",
+        "udf",
+    ),
+    "leman._job_model": (
+        "Job",
+        "JobError",
+        "JobEvent",
+        "JobState",
+        "JobUpdate",
+        "Progress",
+        "RefreshResult",
+        "Stall",
+    ),
+    "leman._jobs": ("JobFuture",),
+    "leman._maintenance": (
+        "CheckpointCollection",
+        "Finding",
+        "StoredFile",
+        "Verification",
+        "Verified",
+    ),
+    "leman._preview": (
+        "Preview",
+        "PreviewError",
+        "PreviewRow",
+    ),
+    "leman._relation": ("Query",),
+    "leman._table": (
+        "MergeInsert",
+        "MergeResult",
+        "Table",
+    ),
     "leman._table_model": (
         "Commit",
         "ComputedColumn",
+        "FragmentDecision",
         "IndexCoverage",
         "KeptRows",
+        "Plan",
         "ReasonCount",
+        "RefreshPlan",
         "RowError",
         "RowStates",
         "StaleInput",
         "TableInfo",
         "UdfInfo",
+        "ViewColumn",
+        "ViewFunction",
+        "ViewInfo",
+        "ViewQuery",
+        "ViewSummary",
     ),
-    "leman._udf": ("UDF", "udf"),
-    "leman._verify": ("Finding", "Verification", "Verified"),
     "leman._view": ("View",),
-    "leman._view_model": ("RefreshPlan", "ViewColumn", "ViewFunction", "ViewInfo", "ViewQuery", "ViewSummary"),
-    "leman.error_handling": ("ErrorHandlingConfig", "Fail", "Retry", "Skip"),
-    "leman.errors": ("JobCancelled", "JobFailed", "LemanError"),
+    "leman.error_handling": (
+        "ErrorHandlingConfig",
+        "Fail",
+        "Retry",
+        "Skip",
+    ),
+    "leman.errors": (
+        "JobCancelled",
+        "JobFailed",
+        "LemanError",
+    ),
 }
 _MODULES = ("error_handling", "errors", "functions", "local", "progress")
 

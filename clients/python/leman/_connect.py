@@ -1,21 +1,193 @@
-"""Connections to databases, and how these are called."""
+"""Connections: `connect`, the registry of named databases, and `session`.
+
+Databases that have names, as the services keep them.
+
+Connections to databases, and how these are called.
+
+Services of one's own, which end with the program: for tests, and for what is tried.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import os
-from collections.abc import Callable, Sequence
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
 
-from leman import _local_database, local
-from leman._addresses import addresses
-from leman._channel import Services
-from leman._contact import Remote
+from leman import _locations, local
+from leman._call_boundary import boundary, warn
 from leman._database import Database
-from leman._databases import Databases, find
-from leman._embedded import Embedded
-from leman._names import database_uri, far_uri
-from leman._token import Token
-from leman._tracebacks import boundary
+from leman._jobs import check_labels, pages
+from leman._local import running_systems
+from leman._local.embedded_services import Embedded
+from leman._local.running_systems import ServiceFile, child_processes
+from leman._locations import check_name, database_uri, far_uri
+from leman._wire.channel import Remote, Services
+from leman._wire.conversions import count
+from leman._wire.credentials import Token, parse_addresses
+from leman._wire.wire_values import checked_request_id, or_none, time
 from leman.errors import InvalidArgument
+from leman.v1 import databases_pb2
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLimits:
+    """How many jobs of a database an executor runs at once, and how many may wait for their turn. None: as its settings
+    say."""
+
+    max_running_jobs: int | None = None
+    max_waiting_jobs: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseInfo:
+    """A registered database. `root`: the path or uri that its name stands for."""
+
+    name: str
+    root: str
+    description: str
+    labels: dict[str, str]
+    limits: DatabaseLimits
+    created_at: datetime.datetime
+    updated_at: datetime.datetime
+
+
+class Databases:
+    """The registered databases of running services; made by `leman.databases`. Closes its connections at the end of a
+    `with` block, or by `close()`."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._services.close()
+
+    @boundary
+    def all(self) -> list[DatabaseInfo]:
+        """All of them, by name. A UserWarning tells of a damaged registration, which is left out."""
+        found = []
+        for page in pages(
+            lambda token, size: self._services.databases.ListDatabases(
+                databases_pb2.ListDatabasesRequest(page_size=size, page_token=token)
+            )
+        ):
+            found += [_info(item) for item in page.databases]
+            for text in page.warnings:
+                warn(text)
+        return found
+
+    @boundary
+    def get(self, name: str) -> DatabaseInfo:
+        """One of them. Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (REGISTRY_NOT_SET)."""
+        return find_database(self._services, name)
+
+    @boundary
+    def register(
+        self,
+        name: str,
+        root: str | os.PathLike[str],
+        *,
+        description: str = "",
+        labels: Mapping[str, str] | None = None,
+        limits: DatabaseLimits | None = None,
+        request_id: str | None = None,
+    ) -> DatabaseInfo:
+        """Give a database a name: 1 to 63 letters, digits, `-` and `_`. `root`: its uri or absolute path, as the
+        services reach it; it need not be there yet. `request_id`: as for `Table.add`.
+
+        Raises AlreadyExists (DATABASE_EXISTS), InvalidArgument, PermissionDenied, and FailedPrecondition whose `reason`
+        is REGISTRY_NOT_SET.
+        """
+        wanted = databases_pb2.Database(
+            name=check_name(name, "database"),
+            root=far_uri(root),
+            description=description,
+            labels=check_labels(labels),
+            limits=None if limits is None else _limits_message(limits),
+        )
+        request = databases_pb2.RegisterDatabaseRequest(database=wanted, request_id=checked_request_id(request_id))
+        return _info(self._services.databases.RegisterDatabase(request).database)
+
+    @boundary
+    def update(
+        self,
+        name: str,
+        *,
+        description: str | None = None,
+        labels: Mapping[str, str] | None = None,
+        limits: DatabaseLimits | None = None,
+    ) -> DatabaseInfo:
+        """Change what is said of a database; what is None stays. `labels`, `limits`: all that it is to have.
+
+        Raises NotFound (DATABASE_NOT_REGISTERED), InvalidArgument.
+        """
+        if description is None and labels is None and limits is None:
+            raise InvalidArgument("give description=, labels= or limits=")
+        request = databases_pb2.UpdateDatabaseRequest()
+        request.database.name = check_name(name, "database")
+        if description is not None:
+            request.database.description = description
+            request.update_mask.paths.append("description")
+        if labels is not None:
+            request.database.labels.update(check_labels(labels))
+            request.update_mask.paths.append("labels")
+        if limits is not None:
+            request.database.limits.CopyFrom(_limits_message(limits))
+            request.update_mask.paths.append("limits")
+        return _info(self._services.databases.UpdateDatabase(request).database)
+
+    @boundary
+    def unregister(self, name: str, *, force: bool = False, request_id: str | None = None) -> None:
+        """Take the name from a database. All that is in it stays. `force`: although jobs of it have not ended.
+        `request_id`: as for `Table.add`.
+
+        Raises NotFound (DATABASE_NOT_REGISTERED), FailedPrecondition (DATABASE_IN_USE).
+        """
+        request = databases_pb2.UnregisterDatabaseRequest(
+            name=check_name(name, "database"), force=force, request_id=checked_request_id(request_id)
+        )
+        self._services.databases.UnregisterDatabase(request)
+
+
+def find_database(services: Services, name: str) -> DatabaseInfo:
+    """A registered database. Raises NotFound, FailedPrecondition, InvalidArgument."""
+    request = databases_pb2.GetDatabaseRequest(name=check_name(name, "database"))
+    return _info(services.databases.GetDatabase(request).database)
+
+
+def _info(message: databases_pb2.Database) -> DatabaseInfo:
+    return DatabaseInfo(
+        message.name,
+        message.root,
+        message.description,
+        dict(message.labels),
+        DatabaseLimits(or_none(message.limits, "max_running_jobs"), or_none(message.limits, "max_waiting_jobs")),
+        time(message.create_time),
+        time(message.update_time),
+    )
+
+
+def _limits_message(limits: DatabaseLimits) -> databases_pb2.DatabaseLimits:
+    """Limits on the wire. Raises InvalidArgument."""
+    return databases_pb2.DatabaseLimits(
+        max_running_jobs=count("max_running_jobs", limits.max_running_jobs, bits=31),
+        max_waiting_jobs=count("max_waiting_jobs", limits.max_waiting_jobs, least=0, bits=31),
+    )
 
 
 @boundary
@@ -68,7 +240,7 @@ def connect(  # noqa: PLR0913 - each is an option of its own
     elif endpoint is None:
         uri = database_uri(path_or_uri)
     else:
-        named = ",".join(addresses(endpoint))
+        named = ",".join(parse_addresses(endpoint))
         uri = far_uri(path_or_uri, f"leman.connect({named!r}, database='…')")
     by_itself = local.is_available() if direct is None else direct
     if direct:
@@ -78,10 +250,10 @@ def connect(  # noqa: PLR0913 - each is an option of its own
             raise InvalidArgument(f"{uri} is not a local folder: give endpoint='host:port' of running services")
         if plaintext or any(given is not None for given in (token, tls_ca, tls_cert, tls_key)):
             raise InvalidArgument("token, tls_… and plaintext are for endpoint=: local services need none of them")
-        _local_database.check_possible(uri)
+        _locations.check_database_possible(uri)
         return Database(uri, Services(Embedded(uri, direct=by_itself), direct=by_itself))
     services = _remote(endpoint, token, tls_ca, tls_cert, tls_key, plaintext=plaintext, direct=by_itself)
-    return Database(uri if database is None else find(services, database).root, services)
+    return Database(uri if database is None else find_database(services, database).root, services)
 
 
 @boundary
@@ -115,3 +287,102 @@ def _remote(
     services = Services(remote, direct=direct)
     services.begin()
     return services
+
+
+_PREFIX = "leman-session-"
+#: A file in a session's folder that its program has locked until it ends, however it does.
+_LOCK = "program"
+
+
+class Session:
+    """Made by `leman.session`."""
+
+    def __init__(self, home: Path) -> None:
+        self._home = home
+        self._opened: list[Database] = []
+
+    @boundary
+    def connect(self, path: str | os.PathLike[str], *, direct: bool | None = None) -> Database:
+        """Open a local database, which this session's services then serve, as `leman.connect` does; it is closed with
+        the session. Raises InvalidArgument, StartFailed where other services serve it."""
+        uri = database_uri(path)
+        if "://" in uri:
+            raise InvalidArgument(f"{uri} is not a local folder: leman.connect() takes endpoint='host:port'")
+        _locations.check_database_possible(uri)
+        by_itself = local.is_available() if direct is None else direct
+        services = Services(Embedded(uri, home=self._home, lifeline=True, direct=by_itself), direct=by_itself)
+        self._opened.append(Database(uri, services))
+        return self._opened[-1]
+
+    def _close(self) -> None:
+        for database in self._opened:
+            database.close()
+        said = ServiceFile(self._home).running()
+        if said is not None:
+            running_systems.System(self._home, said).down()
+        for child in list(child_processes.values()):
+            if child.stdin is not None and str(self._home) in str(child.args):
+                child.stdin.close()  # where it was still starting, it ends by that
+                child.wait()
+                del child_processes[child.pid]
+
+
+@contextlib.contextmanager
+def session() -> Iterator[Session]:
+    """Services for this block alone, in processes of their own, whatever else runs on this machine:
+
+        with leman.session() as session:
+            db = session.connect(tmp_path)
+
+    They start with the first call that needs them. They end in three seconds at the end of the block, and with this
+    process however that ends, and leave nothing but the databases; the folder of a program that was killed goes with
+    the next session. For tests, as a fixture of the whole run:
+
+        @pytest.fixture(scope="session")
+        def leman_session():
+            with leman.session() as session:
+                yield session
+    """
+    folder = Path(tempfile.gettempdir()).resolve()
+    _sweep(folder)
+    home, lock = _own_folder(folder)
+    made = Session(home)
+    try:
+        yield made
+    finally:
+        made._close()
+        shutil.rmtree(home, ignore_errors=True)
+        os.close(lock)
+
+
+def _own_folder(folder: Path) -> tuple[Path, int]:
+    """Make a session's folder; the file that is open in it is locked until it is closed."""
+    while True:
+        home = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=folder))
+        lock = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        _take(lock)
+        if (home / _LOCK).exists():  # else another program took it for one that was left
+            return home, lock
+        os.close(lock)
+
+
+def _sweep(folder: Path) -> None:
+    """Remove the folders of sessions whose programs and services have ended."""
+    for home in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            lock = os.open(home / _LOCK, os.O_RDWR)
+            try:
+                if _take(lock, wait=False) and not ServiceFile(home).is_held():
+                    shutil.rmtree(home, ignore_errors=True)
+            finally:
+                os.close(lock)
+
+
+def _take(lock: int, *, wait: bool = True) -> bool:
+    """Lock a file that is open, and tell whether that was done. Raises BlockingIOError where another program has it."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        return False
+    fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return True

@@ -1,43 +1,38 @@
-"""A database: a folder, or prefix of an object store, of Lance tables."""
+"""A database, and the generated stubs as callers get them.
+
+The generated stubs of all services, as callers get them.
+
+A database: a folder, or prefix of an object store, of Lance tables.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
-from leman import (
-    _bundle_upload,
-    _local_catalog,
-    _local_database,
-    _local_udfs,
-    _local_views,
-    _remote,
-    _row_upload,
-    _wire,
-    local,
-)
-from leman._channel import Services
-from leman._database_jobs import DatabaseJobs
-from leman._entrypoint import definition
-from leman._names import check_name
-from leman._paging import pages
-from leman._query import Query
-from leman._registration import Registration
-from leman._request_id import derived, id_of
-from leman._shown import Shown
-from leman._stubs import Stubs
+import grpc
+
+from leman import _locations, local
+from leman._call_boundary import boundary, warn
+from leman._functions import registration
+from leman._functions.registration import Registration, entrypoint_definition
+from leman._functions.udf_decorator import UdfOptions
+from leman._jobs import DatabaseJobs, pages
+from leman._local import local_reads
+from leman._locations import check_name
+from leman._maintenance import Verification, verify
+from leman._message_text import Shown
+from leman._relation import Query
 from leman._table import Table
-from leman._table_model import UdfInfo
-from leman._tracebacks import boundary, warn
-from leman._udf_options import UdfOptions
-from leman._verify import Verification, verify
+from leman._table_model import VIEW_KEY, UdfInfo, ViewSummary
 from leman._view import View, create_view
-from leman._view_model import VIEW_KEY, ViewSummary
-from leman._view_wire import view_summary
-from leman._wire_values import ref
+from leman._wire import conversions, row_transfer
+from leman._wire.channel import Services
+from leman._wire.conversions import view_summary
+from leman._wire.wire_values import checked_request_id, derived_request_id, function_ref
 from leman.error_handling import ErrorHandlingConfig
 from leman.errors import (
     ColumnNotFound,
@@ -49,12 +44,108 @@ from leman.errors import (
     TableNotFound,
     TypeMismatch,
 )
-from leman.v1 import catalog_pb2, commit_pb2, tables_pb2, udf_pb2
+from leman.v1 import (
+    catalog_pb2,
+    catalog_pb2_grpc,
+    commit_pb2,
+    commit_pb2_grpc,
+    databases_pb2_grpc,
+    info_pb2_grpc,
+    jobs_pb2_grpc,
+    planner_pb2_grpc,
+    tables_pb2,
+    tables_pb2_grpc,
+    udf_pb2,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     from leman import _arrow as pa
+
+
+_SECONDS = 600.0  # that a call may take which names no time
+
+
+class Answers:
+    """The answers of a call that gives a stream of them. Iterating raises LemanError; leaving it early is said by
+    `cancel`."""
+
+    def __init__(self, call: Any, explain: Callable[[grpc.RpcError], LemanError]) -> None:
+        self._call = call
+        self._explain = explain
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    @boundary
+    def __next__(self) -> Any:
+        try:
+            return next(self._call)
+        except grpc.RpcError as error:
+            raise self._explain(error) from None
+
+    def cancel(self) -> None:
+        """End the call; iterating over it then raises Cancelled."""
+        self._call.cancel()
+
+
+class Stubs:
+    """A stub for each service, of the generated module `leman.v1`: every call of the API, as the protos have it.
+
+    Calls go to where the services are and carry the token, as all calls of this client. One that answers once is made
+    again while its service is away; one with a stream is made once. All of them take `timeout`, seconds, and raise
+    LemanError.
+    """
+
+    def __init__(self, services: Services) -> None:
+        planner, executor, coordinator = (
+            cast("grpc.Channel", _Channel(services, name)) for name in ("planner", "executor", "commit_coordinator")
+        )
+        self.catalog = catalog_pb2_grpc.CatalogServiceStub(planner)
+        self.databases = databases_pb2_grpc.DatabaseServiceStub(planner)
+        self.info = info_pb2_grpc.InfoServiceStub(planner)
+        self.planner = planner_pb2_grpc.PlannerServiceStub(planner)
+        self.jobs = jobs_pb2_grpc.JobServiceStub(executor)
+        self.commits = commit_pb2_grpc.CommitServiceStub(coordinator)
+        self.tables = tables_pb2_grpc.TableServiceStub(coordinator)
+
+
+class _Channel:
+    """Has as much of a `grpc.Channel` as a generated stub needs; raises LemanError for streams, too."""
+
+    def __init__(self, services: Services, service: str) -> None:
+        self._services = services
+        self._service = service
+        self._calls = services.patient_channel(service, _SECONDS)
+
+    def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub."""
+        return boundary(self._calls.unary_unary(method, *codecs, **options))
+
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub that is sent a stream."""
+        send = self._calls.stream_unary(method, *codecs, **options)
+
+        def call(requests: Iterable[Any], timeout: float | None = None) -> Any:
+            try:
+                return send(iter(requests), timeout=timeout)
+            except grpc.RpcError as error:
+                raise self._explain(error) from None
+
+        return boundary(call)
+
+    def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub that answers with a stream."""
+        send = self._calls.unary_stream(method, *codecs, **options)
+
+        def call(request: Any, timeout: float | None = None) -> Answers:
+            return Answers(send(request, timeout=timeout), self._explain)
+
+        return boundary(call)
+
+    def _explain(self, error: grpc.RpcError) -> LemanError:
+        return self._services.explain(self._service, error)
 
 
 class Database(DatabaseJobs, Shown):
@@ -207,11 +298,13 @@ class Database(DatabaseJobs, Shown):
                 table=table.ref(),
                 schema=rows.schema.serialize().to_pybytes(),
                 stable_row_ids=stable_row_ids,
-                request_id=id_of(request_id),
+                request_id=checked_request_id(request_id),
             )
         )
         try:
-            _row_upload.append(self._services, table.ref(), rows, max_rows, derived(request_id, "rows"))
+            row_transfer.append_rows(
+                self._services, table.ref(), rows, max_rows, derived_request_id(request_id, "rows")
+            )
         except BaseException:
             if request_id is None:
                 with contextlib.suppress(LemanError):  # what went wrong before is what there is to say
@@ -231,7 +324,7 @@ class Database(DatabaseJobs, Shown):
         """
         ref = self._table(check_name(name, "table")).ref()
         self._services.tables.DropTable(
-            tables_pb2.DropTableRequest(table=ref, force=force, request_id=id_of(request_id))
+            tables_pb2.DropTableRequest(table=ref, force=force, request_id=checked_request_id(request_id))
         )
 
     @boundary
@@ -245,7 +338,7 @@ class Database(DatabaseJobs, Shown):
         """
         ref = self._table(check_name(name, "table")).ref()
         check_name(new_name, "table")
-        own = id_of(request_id)
+        own = checked_request_id(request_id)
         request = tables_pb2.RenameTableRequest(table=ref, new_name=new_name, force=force, request_id=own)
         self._services.tables.RenameTable(request)
         return self._table(new_name)
@@ -318,7 +411,7 @@ class Database(DatabaseJobs, Shown):
         request = commit_pb2.DropViewRequest(
             view=catalog_pb2.TableRef(database=self.uri, table=check_name(name, "view")),
             force=force,
-            request_id=id_of(request_id),
+            request_id=checked_request_id(request_id),
         )
         self._services.commits.DropView(request)
 
@@ -342,7 +435,7 @@ class Database(DatabaseJobs, Shown):
         a program may ask before that."""
         if self._services.reads_alone():
             with contextlib.suppress(OSError):  # the services say what is wrong with the folder
-                return _local_catalog.table_names(self.uri)
+                return local_reads.table_names(self.uri)
         requests = pages(
             lambda token, size: self._services.catalog.ListTables(
                 catalog_pb2.ListTablesRequest(database=self.uri, page_size=size, page_token=token),
@@ -360,8 +453,8 @@ class Database(DatabaseJobs, Shown):
         """The materialized views, by name; `open_view` has more of each. A UserWarning tells of a view that is damaged,
         and of a table that cannot be read: these are left out."""
         if self._services.reads_alone():
-            _local_database.check_there(self.uri)
-            if (alone := _local_views.summaries(self.uri)) is not None:
+            _locations.check_database_exists(self.uri)
+            if (alone := local_reads.local_view_summaries(self.uri)) is not None:
                 return alone
         found = []
         for page in pages(
@@ -378,15 +471,15 @@ class Database(DatabaseJobs, Shown):
     def udfs(self) -> list[UdfInfo]:
         """The registered functions, by name, then newest first."""
         if self._services.reads_alone():
-            _local_database.check_there(self.uri)
-            if (found := _local_udfs.udfs(self.uri)) is not None:
-                return [_local_udfs.without_source(each) for each in found]
+            _locations.check_database_exists(self.uri)
+            if (found := local_reads.local_udfs(self.uri)) is not None:
+                return [local_reads.without_source(each) for each in found]
         requests = pages(
             lambda token, size: self._services.catalog.ListUdfs(
                 catalog_pb2.ListUdfsRequest(database=self.uri, page_size=size, page_token=token)
             )
         )
-        return [_wire.udf_info(item) for page in requests for item in page.definitions]
+        return [conversions.udf_info(item) for page in requests for item in page.definitions]
 
     @boundary
     def register_entrypoint(
@@ -406,7 +499,7 @@ class Database(DatabaseJobs, Shown):
         `version`: to be another one whenever what is installed computes something else. `kind`: how it is called, as of
         functions made by `leman.udf`. Raises UdfExists, UdfDefinitionError, InvalidArgument, PermissionDenied.
         """
-        made = definition(
+        made = entrypoint_definition(
             entrypoint,
             name=name,
             version=version,
@@ -417,7 +510,7 @@ class Database(DatabaseJobs, Shown):
         )
         request = catalog_pb2.RegisterUdfRequest(database=self.uri, definition=made)
         self._services.catalog.RegisterUdf(request)
-        return _wire.udf_info(made)
+        return conversions.udf_info(made)
 
     @boundary
     def register_remote(  # noqa: PLR0913 - its options, all by name
@@ -449,7 +542,7 @@ class Database(DatabaseJobs, Shown):
         FUNCTION_PROTOCOL, UdfExists, UdfDefinitionError, InvalidArgument, PermissionDenied (UDF_NOT_ALLOWED: the
         services do not go to that address).
         """
-        made = _remote.definition(
+        made = registration.remote_definition(
             name,
             addresses=addresses,
             function=function,
@@ -466,7 +559,7 @@ class Database(DatabaseJobs, Shown):
         answer = self._services.catalog.RegisterUdf(request)
         for text in answer.warnings:
             warn(text)
-        return _wire.udf_info(answer.definition)
+        return conversions.udf_info(answer.definition)
 
     @boundary
     def upload_bundle(self, data: bytes) -> str:
@@ -474,17 +567,17 @@ class Database(DatabaseJobs, Shown):
         made by `leman.udf` need none of this. Raises InvalidArgument (BUNDLE_TOO_LARGE), PermissionDenied."""
         digest = hashlib.sha256(data).hexdigest()
         described = udf_pb2.PythonBundle(sha256=digest, size_bytes=len(data))
-        _bundle_upload.upload(self._services, self.uri, described, data)
+        registration.upload_bundle(self._services, self.uri, described, data)
         return digest
 
     @boundary
     def udf(self, name: str) -> UdfInfo:
         """A registered function: `name@version`, or `name` for the newest. Raises UdfNotFound."""
         udf_name, _, version = name.partition("@")
-        if self._services.reads_alone() and (found := _local_udfs.udf(self.uri, udf_name, version)) is not None:
+        if self._services.reads_alone() and (found := local_reads.local_udf(self.uri, udf_name, version)) is not None:
             return found
-        request = catalog_pb2.GetUdfRequest(database=self.uri, udf=ref(udf_name, version))
-        return _wire.udf_info(self._services.catalog.GetUdf(request).definition)
+        request = catalog_pb2.GetUdfRequest(database=self.uri, udf=function_ref(udf_name, version))
+        return conversions.udf_info(self._services.catalog.GetUdf(request).definition)
 
     def _table(self, name: str) -> Table:
         return Table(self._services, self._registration, self.uri, name)

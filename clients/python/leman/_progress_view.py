@@ -5,8 +5,7 @@ from __future__ import annotations
 from rich.console import Group
 from rich.text import Text
 
-from leman._job_model import Job, JobState, Progress
-from leman._job_text import duration, queue_line
+from leman._job_model import Job, JobState, Progress, duration, queue_line
 
 _BAR_WIDTHS = (8, 40)
 _STALLS_SHOWN = 3

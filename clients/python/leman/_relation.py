@@ -1,22 +1,35 @@
-"""What tables and views have in common."""
+"""What tables and views have in common, and queries over them.
+
+What a view is to hold, put together step by step.
+
+What tables and views have in common.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from leman import _garbage, _local_catalog, _wire, local
-from leman._channel import Services
-from leman._garbage import CheckpointCollection, StoredFile
-from leman._own_service import reading
-from leman._paging import PAGE, list_errors
-from leman._query import Query
-from leman._registration import Registration
-from leman._rows import RowStream, read_request
-from leman._shown import Shown
+from leman import _maintenance, local
+from leman._call_boundary import boundary
+from leman._functions.registration import Registration
+from leman._functions.udf_decorator import UDF
+from leman._jobs import PAGE, list_errors
+from leman._local import local_reads
+from leman._local.embedded_services import reading_service
+from leman._maintenance import CheckpointCollection, StoredFile
+from leman._message_text import Shown
+from leman._signature import check_columns
 from leman._table_model import Commit, IndexCoverage, RowErrors, TableInfo
-from leman._tracebacks import boundary
+from leman._wire import conversions
+from leman._wire.channel import Services
+from leman._wire.conversions import count
+from leman._wire.row_transfer import RowStream, read_request
+from leman._wire.wire_values import function_ref
 from leman.errors import InvalidArgument, NotSupported
 from leman.v1 import catalog_pb2, commit_pb2
 
@@ -25,6 +38,223 @@ if TYPE_CHECKING:
     import pyarrow as pa
 else:
     from leman import _arrow as pa
+
+
+QueryColumn = UDF | str | tuple[UDF | str, Sequence[str]]
+"""A function, a SQL expression, or a function, made here or registered (`name@version`), and the source's columns that
+take the place of its inputs."""
+
+#: A registered function, where a SQL expression is expected.
+_REGISTERED = re.compile(r"\s*[\w.-]+@[\w.-]+\s*")
+
+View_co = TypeVar("View_co", covariant=True)
+
+
+class Source(Protocol):
+    """What a query is over: a table or a view."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        ...
+
+    def describe(self) -> TableInfo:
+        """Tell what it is now."""
+        ...
+
+    def ref(self) -> catalog_pb2.TableRef:
+        """Name it on the wire."""
+        ...
+
+
+class ViewMaker(Protocol[View_co]):
+    """What a view is made in: a database."""
+
+    def create_materialized_view(
+        self,
+        name: str,
+        query: Query,
+        max_rows_per_fragment: int | None = None,
+        *,
+        exist_ok: bool = False,
+        request_id: str | None = None,
+    ) -> View_co:
+        """Make a view of the query."""
+        ...
+
+
+_JOINED = "a view reads one table. Bring the other's columns into it by key with merge_insert, or join what you read"
+_GROUPED = "a view has a row for each row of its source. Group what you read, for example to_arrow().group_by(...)"
+_SORTED = "rows of a view are in the order of its source, or shuffled. Sort what you read: to_arrow().sort_by(...)"
+#: What to do instead of what queries of others have, by name.
+_OTHER_WAYS = {
+    **dict.fromkeys(["join", "merge"], _JOINED),
+    **dict.fromkeys(["group_by", "groupby", "agg", "aggregate", "distinct"], _GROUPED),
+    **dict.fromkeys(["order_by", "sort", "sort_by"], _SORTED),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionColumn:
+    """A column that a function computes: one made by `@leman.udf`, or a registered one, `name` or `name@version`."""
+
+    name: str
+    function: UDF | str
+    inputs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Rows and columns of a table, made by `Table.search(None)`. Every method returns a new query.
+
+        table.search(None).where("age > 21").select(["name"]).add_column("n", word_count).shuffle(seed=42)
+
+    A view made of it holds one row for each row of the table that the filter matches.
+    """
+
+    table: Source
+    filter: str = ""
+    columns: tuple[tuple[str, str], ...] = ()
+    expressions: tuple[tuple[str, str], ...] = ()
+    functions: tuple[FunctionColumn, ...] = ()
+    seed: int | None = None
+    most: int | None = None
+    skipped: int = 0
+
+    def where(self, expression: str) -> Self:
+        """Only rows for which this SQL expression is true; given twice, both have to be."""
+        if not _is_text(expression):
+            raise InvalidArgument(f'where is a SQL expression such as "age > 21", not {expression!r}')
+        both = f"({self.filter}) AND ({expression})" if self.filter else expression
+        return dataclasses.replace(self, filter=both)
+
+    def select(self, columns: Sequence[str] | Mapping[str, str]) -> Self:
+        """Only these columns: their names, or a mapping of names to SQL expressions (`{"title": "upper(name)"}`).
+        Without it a view has all columns of its source. Given twice, the last one holds."""
+        given: Any = columns
+        if isinstance(given, str) or not isinstance(given, Iterable) or not columns:
+            raise InvalidArgument(f"select takes a list of columns or {{'name': 'expression'}}, not {columns!r}")
+        pairs = columns.items() if isinstance(columns, Mapping) else [(name, "") for name in columns]
+        for name, expression in pairs:
+            if not _is_text(name):
+                raise InvalidArgument(f"select: a column is named by a str, not {name!r}")
+            if isinstance(columns, Mapping) and not _is_text(expression):
+                raise InvalidArgument(f"select: column {name!r} needs a SQL expression, not {expression!r}")
+        return dataclasses.replace(self, columns=tuple(pairs))
+
+    def add_column(self, name: str, value: QueryColumn) -> Self:
+        """One more column: computed by a function, by `(function, [columns])` where its inputs are called otherwise
+        in the table, by a registered one, `("name@version", [columns])`, or by a SQL expression."""
+        if not _is_text(name):
+            raise InvalidArgument(f"a column is named by a str, not {name!r}")
+        udf, inputs = value if isinstance(value, tuple) and len(value) == 2 else (value, ())
+        if isinstance(value, str) and value.strip():
+            check_no_function(name, value)
+            return dataclasses.replace(self, expressions=(*self.expressions, (name, value)))
+        registered = isinstance(value, tuple) and _is_text(udf) and bool(inputs)
+        if not registered and not isinstance(udf, UDF):
+            raise no_function(name, value)
+        names = tuple(check_columns(inputs, f"column {name!r}: its input columns")) if inputs else ()
+        return dataclasses.replace(self, functions=(*self.functions, FunctionColumn(name, udf, names)))
+
+    def shuffle(self, seed: int = 0) -> Self:
+        """Rows in a random order, the same for the same seed. Rows that a refresh adds are shuffled among themselves
+        and come after the others."""
+        _check_seed(seed)
+        return dataclasses.replace(self, seed=seed)
+
+    def limit(self, rows: int) -> Self:
+        """At most so many rows, the first by row id of the table, chosen before the shuffle. Stays exact when the
+        table changes."""
+        return dataclasses.replace(self, most=_rows("limit", rows))
+
+    def offset(self, rows: int) -> Self:
+        """Leave out so many rows, the first by row id of the table."""
+        return dataclasses.replace(self, skipped=_rows("offset", rows))
+
+    def create_materialized_view(
+        self,
+        conn: ViewMaker[View_co],
+        view_name: str,
+        max_rows_per_fragment: int | None = None,
+        *,
+        exist_ok: bool = False,
+        request_id: str | None = None,
+    ) -> View_co:
+        """As `Database.create_materialized_view`; `conn`: the database that the view is made in."""
+        if not hasattr(conn, "create_materialized_view"):
+            raise InvalidArgument(f"conn is the database that the view is made in, not a {type(conn).__name__}")
+        return conn.create_materialized_view(
+            view_name, self, max_rows_per_fragment, exist_ok=exist_ok, request_id=request_id
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        way = _OTHER_WAYS.get(name)
+        said = f": {way}" if way else ""
+        raise AttributeError(f"a leman.Query has no {name}{said}", name=name, obj=self)
+
+    def __repr__(self) -> str:
+        return f"<leman.Query of {self.table.name}>"
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _rows(name: str, rows: Any) -> int:
+    """None is no number of rows: a limit of 0 would be a view of nothing."""
+    if rows is None:
+        raise InvalidArgument(f"{name} is a whole number, 0 or more, not None: leave {name}() out for all rows")
+    return count(name, rows, least=0) or 0
+
+
+def _check_seed(seed: Any) -> None:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not -(1 << 63) <= seed < 1 << 63:
+        raise InvalidArgument(f"seed is a whole number, not {seed!r}")
+
+
+def query_message(query: Query, registration: Registration) -> catalog_pb2.ViewQuery:
+    """The query, its functions registered in the view's database once all is checked that can be checked here."""
+    table = query.table.describe()
+    for column in query.functions:
+        if isinstance(column.function, UDF):
+            column.function.check_inputs(table.schema, column.inputs or column.function.input_columns)
+    message = catalog_pb2.ViewQuery(
+        source=query.table.ref(),
+        where=query.filter,
+        shuffle_seed=query.seed,
+        limit=query.most,
+        offset=query.skipped,
+    )
+    columns = query.columns
+    if query.expressions and not columns:  # all columns of the source, and these
+        columns = tuple((name, "") for name in table.schema.names)
+    for name, expression in [*columns, *query.expressions]:
+        message.columns.add(name=name, expression=expression)
+    for column in query.functions:
+        found = registration.resolve(column.function)
+        message.functions.add(
+            name=column.name, udf=function_ref(found.name, found.version), input_columns=column.inputs
+        )
+    return message
+
+
+def check_no_function(name: str, expression: str) -> None:
+    """Refuse the name of a registered function, where a SQL expression is expected. Raises InvalidArgument."""
+    if _REGISTERED.fullmatch(expression):
+        raise InvalidArgument(
+            f"column {name!r}: a registered function goes with the columns that it reads: "
+            f"('{expression.strip()}', ['input column', ...])"
+        )
+
+
+def no_function(name: str, value: object) -> InvalidArgument:
+    """The error where what is to compute a column is nothing that can."""
+    return InvalidArgument(
+        f"column {name!r}: give a function made by @leman.udf, (function, ['input column', ...]),"
+        f" a registered one by ('name@version', ['input column', ...]), or a SQL expression, not {value!r}"
+    )
+
 
 _A_DAY = 86400.0
 
@@ -42,10 +272,10 @@ class Relation(Shown):
     @boundary
     def describe(self) -> TableInfo:
         """Schema, version, rows and computed columns. Raises TableNotFound."""
-        if self._services.reads_alone() and (found := _local_catalog.describe(self._database, self.name)) is not None:
+        if self._services.reads_alone() and (found := local_reads.local_table(self._database, self.name)) is not None:
             return found
         request = catalog_pb2.DescribeTableRequest(table=self.ref())
-        return _wire.table_info(self.name, self._services.catalog.DescribeTable(request))
+        return conversions.table_info(self.name, self._services.catalog.DescribeTable(request))
 
     @property
     def schema(self) -> pa.Schema:
@@ -156,7 +386,7 @@ class Relation(Shown):
             size = min(limit - len(found), PAGE)
             request = commit_pb2.ListCommitsRequest(table=self.ref(), page_size=size, page_token=token)
             answer = self._services.commits.ListCommits(request)
-            found += map(_wire.commit, answer.commits)
+            found += map(conversions.commit, answer.commits)
             token = answer.next_page_token
             if not token:
                 break
@@ -174,15 +404,15 @@ class Relation(Shown):
             raise InvalidArgument(f"columns is a list of names, not {columns!r}")
         request = commit_pb2.OptimizeIndicesRequest(table=self.ref(), columns=columns or ())
         answer = self._services.commits.OptimizeIndices(request, timeout=_A_DAY)
-        return tuple(_wire.index_coverage(index) for index in answer.indices)
+        return tuple(conversions.index_coverage(index) for index in answer.indices)
 
     @boundary
     def checkpoints(self, *, limit: int = 10_000) -> tuple[StoredFile, ...]:
         """Checkpoints, fragment records and staged column files of the table, and what each is for; at most `limit` of
         them (10,000 is the most), by path. Changes nothing. Raises TableNotFound."""
-        request = _garbage.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
-        with reading(self._services, "commit_coordinator") as services:
-            return _garbage.from_wire(services.commits.CollectGarbage(request), dry_run=True).files
+        request = _maintenance.make_request(self.ref(), None, limit, dry_run=True, include_kept=True)
+        with reading_service(self._services, "commit_coordinator") as services:
+            return _maintenance.from_wire(services.commits.CollectGarbage(request), dry_run=True).files
 
     @boundary
     def collect_checkpoints(
@@ -197,8 +427,8 @@ class Relation(Shown):
         What a version, tag or branch refers to, what an unfinished fragment can reuse and what a job that has not
         ended may need always stays. Raises TableNotFound, InvalidArgument.
         """
-        request = _garbage.make_request(self.ref(), older_than, limit, dry_run=dry_run, include_kept=False)
-        return _garbage.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
+        request = _maintenance.make_request(self.ref(), older_than, limit, dry_run=dry_run, include_kept=False)
+        return _maintenance.from_wire(self._services.commits.CollectGarbage(request), dry_run=dry_run)
 
     def ref(self) -> catalog_pb2.TableRef:
         """Name it on the wire."""

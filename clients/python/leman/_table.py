@@ -1,43 +1,162 @@
-"""A table, its computed columns and their backfills."""
+"""A table, its computed columns, their backfills, and changes to its rows.
+
+Changes to rows that are there: update, and merge with rows that are given.
+
+A table, its computed columns and their backfills.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Unpack, overload
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
-from leman import _row_upload, _wire, local
-from leman._backfill import BackfillOptions, BackfillParameters
-from leman._column_changes import ColumnChange, OnChange, changes, on_change_to_proto, report_lost
-from leman._column_changes import report as report_changes
-from leman._column_graph import inputs_first
-from leman._column_types import type_to_proto
-from leman._future import JobFuture, wait
-from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
+from leman import local
+from leman._call_boundary import boundary, warn
+from leman._columns import (
+    BackfillOptions,
+    BackfillParameters,
+    ColumnChange,
+    OnChange,
+    SqlExpression,
+    column_changes,
+    on_change_to_proto,
+    report_changes,
+    report_lost,
+    type_to_proto,
+)
+from leman._functions.udf_decorator import UDF
 from leman._job_model import Progress
-from leman._names import check_name
-from leman._own_service import reading
-from leman._plan import Plan
-from leman._preview import Preview
-from leman._preview_wire import PreviewOptions, is_registered, name_function
-from leman._preview_wire import call as call_preview
-from leman._query import check_no_function, no_function
-from leman._relation import Relation
-from leman._request_id import id_of
-from leman._row_changes import MergeInsert, check_sql, update
-from leman._row_states import failed_rows_of_job, row_states, rows_in_state
+from leman._jobs import (
+    JobFuture,
+    check_env,
+    check_labels,
+    check_priority,
+    failed_rows_of_job,
+    row_states,
+    rows_in_state,
+    wait_for_job,
+    with_usable_env,
+)
+from leman._local.embedded_services import reading_service
+from leman._locations import check_name
+from leman._preview import Preview, PreviewOptions, call_preview, is_registered, name_function
+from leman._relation import Relation, check_no_function, no_function
 from leman._signature import check_columns
-from leman._sql import SqlExpression
-from leman._table_model import RowStates
-from leman._tracebacks import boundary, warn
-from leman._udf import UDF
-from leman._wire_values import ref
-from leman.errors import ColumnNotDefined, InvalidArgument
+from leman._table_model import Plan, RowStates, inputs_first
+from leman._wire import conversions, row_transfer
+from leman._wire.channel import Services
+from leman._wire.wire_values import checked_request_id, function_ref
+from leman.errors import ColumnNotDefined, FieldViolation, InvalidArgument
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
 
 if TYPE_CHECKING:
     import pyarrow as pa
 else:
     from leman import _arrow as pa
+
+
+_A_DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True)
+class MergeResult:
+    """What a merge did: how many rows it inserted, updated and deleted, and the table version in which it is done."""
+
+    num_inserted_rows: int
+    num_updated_rows: int
+    num_deleted_rows: int
+    version: int
+
+
+def check_sql(given: object, what: str) -> str:
+    """SQL that a caller gave. Raises InvalidArgument where it is no text."""
+    if not isinstance(given, str):
+        raise InvalidArgument(f"{what} is SQL in a str, such as 'n > 5', not a {type(given).__name__}")
+    return given
+
+
+def update_rows(
+    services: Services,
+    table: catalog_pb2.TableRef,
+    schema: pa.Schema | None,
+    where: str | None,
+    *,
+    values: Mapping[str, Any] | None,
+    values_sql: Mapping[str, str] | None,
+    request_id: str | None,
+) -> int:
+    """Update rows, and tell how many; see `Table.update`. `schema`: the table's, where there are `values`."""
+    if not values and not values_sql:
+        raise InvalidArgument("update() takes values={'column': value} or values_sql={'column': 'SQL'}")
+    request = tables_pb2.UpdateRowsRequest(
+        table=table,
+        where="true" if where is None else check_sql(where, "where"),
+        expressions={str(name): check_sql(text, f"values_sql[{name!r}]") for name, text in (values_sql or {}).items()},
+        request_id=checked_request_id(request_id),
+    )
+    if values:
+        row = local.as_arrow({name: [value] for name, value in values.items()}, schema)
+        request.values = row_transfer.ipc_stream(row)
+    return services.tables.UpdateRows(request, timeout=_A_DAY).rows_updated
+
+
+class MergeInsert:
+    """What is to become of rows that match and of those that do not, see `Table.merge_insert`; `execute` does it."""
+
+    def __init__(
+        self, services: Services, table: catalog_pb2.TableRef, schema: pa.Schema, on: str | Iterable[str]
+    ) -> None:
+        keys = check_columns([on] if isinstance(on, str) else list(on), "on", InvalidArgument)
+        self._services = services
+        self._schema = schema
+        self._header = tables_pb2.MergeRowsHeader(table=table, on=keys)
+
+    def when_matched_update_all(self, where: str | None = None) -> Self:
+        """Rows of the table that match get the values that are given; columns that are not given keep theirs.
+
+        `where`: only those for which this SQL is true, which names columns `target.n` and `source.n`. It has no CASE,
+        and for a column with a time zone a time is written as a number: `cast(target.at as bigint) < 1717200000000000`.
+        """
+        self._header.update_matched = True
+        self._header.update_where = where or ""
+        return self
+
+    def when_not_matched_insert_all(self) -> Self:
+        """Rows that are given and match none of the table are added."""
+        self._header.insert_not_matched = True
+        return self
+
+    def when_not_matched_by_source_delete(self, condition: str | None = None) -> Self:
+        """Rows of the table that match none that is given are deleted.
+
+        `condition`: only those for which this SQL over the table's columns is true.
+        """
+        self._header.delete_not_matched_by_source = True
+        self._header.delete_where = condition or ""
+        return self
+
+    @boundary
+    def execute(self, data: Any, *, request_id: str | None = None) -> MergeResult:
+        """Do it, all or nothing, in one version of the table; `data` as in `Database.create_table`. `request_id`: as
+        for `Table.add`.
+
+        Raises ColumnNotFound, TypeMismatch, TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is
+        COLUMN_IS_COMPUTED, DUPLICATE_KEY, FILTER_FAILED or NULL_VALUE.
+        """
+        header = self._header
+        if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
+            refused = InvalidArgument(
+                "a merge has nothing to do: say when_matched_update_all(), when_not_matched_insert_all() or"
+                " when_not_matched_by_source_delete() before execute()",
+                reason="MISSING_FIELD",
+            )
+            refused.fields = (FieldViolation("header.update_matched", "a merge has nothing to do"),)
+            raise refused
+        rows = local.as_arrow(data, self._schema)
+        answer = row_transfer.merge_rows(self._services, self._header, rows, request_id)
+        return MergeResult(answer.rows_inserted, answer.rows_updated, answer.rows_deleted, answer.version)
+
 
 NewColumn = UDF | str | SqlExpression | tuple[UDF | str, Sequence[str]]
 """A function, a SQL expression, or a function and the columns that take the place of its inputs (none: as it names
@@ -92,7 +211,7 @@ class Table(Relation):
             local.append(self.uri, data, max_rows_per_file=max_rows_per_file)
         else:
             rows = local.as_arrow(data, self.describe().schema)
-            _row_upload.append(self._services, self.ref(), rows, max_rows_per_file, request_id)
+            row_transfer.append_rows(self._services, self.ref(), rows, max_rows_per_file, request_id)
 
     @boundary
     def delete(self, where: str, *, request_id: str | None = None) -> int:
@@ -103,7 +222,7 @@ class Table(Relation):
         Raises TableNotFound, InvalidArgument, and FailedPrecondition whose `reason` is FILTER_FAILED.
         """
         sql = check_sql(where, "where")
-        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=sql, request_id=id_of(request_id))
+        request = tables_pb2.DeleteRowsRequest(table=self.ref(), where=sql, request_id=checked_request_id(request_id))
         return self._services.tables.DeleteRows(request).rows_deleted
 
     @boundary
@@ -127,7 +246,7 @@ class Table(Relation):
         COLUMN_IS_COMPUTED, FILTER_FAILED, EXPRESSION_FAILED or NULL_VALUE.
         """
         schema = self.describe().schema if values else None
-        return update(
+        return update_rows(
             *(self._services, self.ref(), schema, where), values=values, values_sql=values_sql, request_id=request_id
         )
 
@@ -176,11 +295,11 @@ class Table(Relation):
         """
         self._services.expect_writes()
         request = catalog_pb2.AddColumnsRequest(
-            table=self.ref(), request_id=id_of(request_id), on_change=on_change_to_proto(on_change)
+            table=self.ref(), request_id=checked_request_id(request_id), on_change=on_change_to_proto(on_change)
         )
         request.columns.extend(self._wanted("add_columns", columns))
         answer = self._services.catalog.AddColumns(request)
-        report_changes(changes(answer.columns), report)
+        report_changes(column_changes(answer.columns), report)
         return answer.version
 
     @boundary
@@ -208,7 +327,7 @@ class Table(Relation):
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=id_of(request_id))
+        request = catalog_pb2.AlterColumnsRequest(table=self.ref(), request_id=checked_request_id(request_id))
         for column in self._wanted("alter_columns", columns):
             request.columns.add(column=column, keep_values=keep_values)
         answer = self._services.catalog.AlterColumns(request)
@@ -225,7 +344,7 @@ class Table(Relation):
         if not hasattr(schema, "serialize") or not hasattr(schema, "names"):
             raise InvalidArgument(f"schema is a pyarrow.Schema of the columns, not a {type(schema).__name__}")
         request = tables_pb2.AddPlainColumnsRequest(
-            table=self.ref(), schema=schema.serialize().to_pybytes(), request_id=id_of(request_id)
+            table=self.ref(), schema=schema.serialize().to_pybytes(), request_id=checked_request_id(request_id)
         )
         return self._services.tables.AddPlainColumns(request).version
 
@@ -242,7 +361,7 @@ class Table(Relation):
             table=self.ref(),
             columns=check_columns(columns, "columns", InvalidArgument),
             force=force,
-            request_id=id_of(request_id),
+            request_id=checked_request_id(request_id),
         )
         return self._services.tables.DropColumns(request).version
 
@@ -258,7 +377,7 @@ class Table(Relation):
             name=check_name(name, "column"), new_name=check_name(new_name, "column")
         )
         request = tables_pb2.AlterPlainColumnsRequest(
-            table=self.ref(), columns=[column], force=force, request_id=id_of(request_id)
+            table=self.ref(), columns=[column], force=force, request_id=checked_request_id(request_id)
         )
         return self._services.tables.AlterPlainColumns(request).version
 
@@ -272,7 +391,9 @@ class Table(Relation):
         COMMIT_REFUSED.
         """
         column = tables_pb2.PlainColumnAlteration(name=check_name(name, "column"), type=type_to_proto(data_type))
-        request = tables_pb2.AlterPlainColumnsRequest(table=self.ref(), columns=[column], request_id=id_of(request_id))
+        request = tables_pb2.AlterPlainColumnsRequest(
+            table=self.ref(), columns=[column], request_id=checked_request_id(request_id)
+        )
         return self._services.tables.AlterPlainColumns(request).version
 
     @overload
@@ -359,12 +480,12 @@ class Table(Relation):
             return future
 
         if isinstance(column, str):
-            return wait(start(env), f"{self.name}.{column}", progress=progress).job_id
+            return wait_for_job(start(env), f"{self.name}.{column}", progress=progress).job_id
         future = with_usable_env(start, env)
         if env and not any(had_env):
             warn(f"env is not used: SQL or remote functions compute {self.name}.{', '.join(columns)}")
         what = f"{self.name}.{columns[0]}" if len(columns) == 1 else f"{self.name}: {len(columns)} columns"
-        return [wait(future, what, progress=progress).job_id]
+        return [wait_for_job(future, what, progress=progress).job_id]
 
     def _several(self, columns: Sequence[str] | None, udf: UDF | str | None) -> tuple[str, ...]:
         if udf is not None:
@@ -409,12 +530,12 @@ class Table(Relation):
             spec.columns.extend(columns)
         request = jobs_pb2.CreateJobRequest(
             backfill=spec,
-            request_id=id_of(request_id),
+            request_id=checked_request_id(request_id),
             labels=check_labels(labels),
             priority=check_priority(priority),
             env=check_env(env),
         )
-        job = _wire.job(self._services.jobs.CreateJob(request).job)
+        job = conversions.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
 
     @boundary
@@ -423,8 +544,8 @@ class Table(Relation):
     ) -> Plan:
         """What a backfill with these parameters would do, and why. Changes nothing in the table; print it."""
         request = planner_pb2.ExplainPlanRequest(spec=self._spec(column, udf, BackfillOptions.of(parameters)))
-        with reading(self._services, "planner") as services:
-            return _wire.plan(self.name, services.planner.ExplainPlan(request))
+        with reading_service(self._services, "planner") as services:
+            return conversions.plan(self.name, services.planner.ExplainPlan(request))
 
     @boundary
     def preview(
@@ -533,7 +654,9 @@ class Table(Relation):
                 wanted.append(udf.column(name))
             else:
                 f = self._registration.resolve(udf)
-                wanted.append(catalog_pb2.NewColumn(name=name, udf=ref(f.name, f.version), input_columns=inputs))
+                wanted.append(
+                    catalog_pb2.NewColumn(name=name, udf=function_ref(f.name, f.version), input_columns=inputs)
+                )
         return wanted
 
 

@@ -1,11 +1,23 @@
-"""What the services tell about tables: columns, functions, states of rows, indexes."""
+"""What the services say about tables, their columns, plans and views.
+
+What the services tell about tables: columns, functions, states of rows, indexes.
+
+A plan, as a dry run shows it.
+
+What the services tell about views: queries, plans of refreshes, and what refreshes did.
+
+Which computed columns of a table read which others.
+"""
 
 from __future__ import annotations
 
+import graphlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from leman._shown import Shown
+from leman._message_text import Shown
+from leman.errors import FailedPrecondition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -179,3 +191,261 @@ class TableInfo(Shown):
     schema: pa.Schema
     computed_columns: tuple[ComputedColumn, ...]
     stable_row_ids: bool
+
+
+REASONS = {
+    "REUSED": "written by this function version, or by one whose values are kept, from these inputs",
+    "STAGED": "computed, not committed yet",
+    "MISSING": "never computed",
+    "UDF_CHANGED": "computed by another version of the function",
+    "INPUT_CHANGED": "computed from data that has changed since",
+    "PARTIAL": "some rows computed, some not",
+    "EXTERNAL_WRITE": "values that Leman did not compute, or that an update moved",
+    "REUSED_FILTER": "all that the filter asks for is computed",
+    "REUSED_COMPACTED": "computed before compaction moved its rows",
+    "PAST_INPUT": "inputs have moved on: gets the values of read_version, the next plain run makes them current",
+    "HISTORY_LOST": "perhaps moved by compaction: the versions that would tell were cleaned away",
+}
+"""What each reason means for a fragment."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentDecision:
+    """What is to be done about one fragment. `missing`: physical offsets (start, end) that nothing covers."""
+
+    fragment_id: int
+    reason: str
+    rows: int
+    missing: tuple[tuple[int, int], ...]
+    checkpoints_reused: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Shown):
+    """What a backfill would do, and why. `fragments`: the first few with work; `kept`: rows that stay although an
+    earlier version of the function computed them; `inputs_version`: the one that `read_version` asked to
+    compute from, 0: the table's; `expected_seconds`: what it will take about, from the column's last backfill (None: it
+    had none); `stale_inputs`: computed columns that it rests on and that are not current, inputs before what reads
+    them; `str()` is for people."""
+
+    table: str
+    column: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...]
+    read_version: int
+    where: str
+    rows_total: int
+    rows_reused: int
+    rows_to_compute: int
+    rows_failed_before: int
+    reasons: tuple[ReasonCount, ...]
+    fragments: tuple[FragmentDecision, ...]
+    summary: str
+    kept: tuple[KeptRows, ...] = ()
+    inputs_version: int = 0
+    expected_seconds: float | None = None
+    stale_inputs: tuple[StaleInput, ...] = ()
+
+    def __str__(self) -> str:
+        inputs = ", ".join(self.input_columns)
+        lines = [
+            f"{self.table}.{self.column} = {self.udf_name}({inputs})",
+            f"  function version {self.udf_version}, table version {self.read_version}"
+            + (f", rows as in version {self.inputs_version}" if self.inputs_version else "")
+            + (f", where {self.where}" if self.where else ""),
+            f"  {self.rows_to_compute:,} of {self.rows_total:,} rows to compute, {self.rows_reused:,} reused"
+            + (f", {self.rows_failed_before:,} failed before" if self.rows_failed_before else ""),
+        ]
+        lines += [
+            f"  {kept.rows:,} rows keep values of {kept.udf_name}@{kept.udf_version}: alter_columns() to"
+            f" {self.udf_name}@{self.udf_version} makes them stale"
+            for kept in self.kept
+        ]
+        lines += [f"  it rests on {stale}" for stale in self.stale_inputs]
+        if self.reasons:
+            rows = [("fragments", "rows", "reason", "")]
+            rows += [(f"{r.fragments:,}", f"{r.rows:,}", r.reason, REASONS.get(r.reason, "")) for r in self.reasons]
+            widths = [max(len(row[i]) for row in rows) for i in range(3)]
+            lines.append("")
+            lines += [f"  {a:>{widths[0]}}  {b:>{widths[1]}}  {c:<{widths[2]}}  {d}".rstrip() for a, b, c, d in rows]
+        return "\n".join([*lines, "", f"  {self.summary}"] if self.summary else lines)
+
+
+RefreshPolicy = Literal["auto", "incremental", "full"]
+"""`incremental` refuses where only a full refresh is right; `full` computes every row anew."""
+
+VIEW_KEYS = b"leman::view::"
+"""How all keys begin that a view has in the metadata of its schema."""
+VIEW_KEY = VIEW_KEYS + b"query"
+"""Every view has it."""
+IS_SET = "__is_set"
+"""Column of a view: whether a row has values, or waits for a refresh."""
+INTERNAL_COLUMNS = ("__source_row_id", IS_SET)
+"""Columns of a view that are not shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column of a view and the SQL expression over its source that makes it."""
+
+    name: str
+    expression: str
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFunction:
+    """A column of a view, the function that computes it, and the source's columns that this reads."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    input_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """What a view holds, with everything resolved. `limit` None: all rows; `shuffle_seed` None: not shuffled."""
+
+    source_database: str
+    source_table: str
+    columns: tuple[ViewColumn, ...]
+    functions: tuple[ViewFunction, ...]
+    where: str
+    shuffle_seed: int | None
+    limit: int | None
+    offset: int
+
+    def __str__(self) -> str:
+        made = [c.name if c.expression == c.name else f"{c.expression} AS {c.name}" for c in self.columns]
+        made += [f"{f.udf_name}({', '.join(f.input_columns)}) AS {f.name}" for f in self.functions]
+        parts = [f"SELECT {', '.join(made)}", f"FROM {self.source_table}"]
+        parts += [f"WHERE {self.where}"] if self.where else []
+        parts += [f"LIMIT {self.limit}"] if self.limit is not None else []
+        parts += [f"OFFSET {self.offset}"] if self.offset else []
+        parts += [f"SHUFFLE({self.shuffle_seed})"] if self.shuffle_seed is not None else []
+        return " ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewInfo(TableInfo):
+    """A view as it stands now. `row_count` and `schema` are what queries show: rows with values, without internal
+    columns. `rows_unset`: placeholders that wait for a refresh. `row_reference`: `stable_row_id`, or `address` where
+    the source has no stable row ids: the view can only be refreshed to the version that it was made from.
+    `stale_columns`: those that got another function since their values were computed; a refresh computes them."""
+
+    query: ViewQuery
+    source_version: int
+    rows_unset: int
+    row_reference: str
+    stale_columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewSummary:
+    """A view in a list. `row_count`, `rows_unset`, `row_reference` and `stale_columns`: as in `ViewInfo`. The numbers
+    are None where rows would have to be read to count them, as after a compaction of the view: `View.describe` reads
+    them."""
+
+    name: str
+    uri: str
+    version: int
+    source_database: str
+    source_table: str
+    source_version: int
+    row_reference: str
+    row_count: int | None
+    rows_unset: int | None
+    stale_columns: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPlan(Shown):
+    """What a refresh would do, and why; `str()` is for people.
+
+    `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,
+    `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders that are filled. `stale`: function columns
+    that are computed anew for every row. `stale_inputs`: columns of the source that the view rests on and that
+    are not current: computed ones, and function columns of a source view. `on_stale_input` says what happens.
+    """
+
+    view: str
+    mode: str
+    reason: str
+    message: str
+    version: int
+    source_version: int
+    target_version: int
+    rows: int
+    fragments_unset: int
+    changes: dict[str, int]
+    stale: tuple[str, ...]
+    stale_inputs: tuple[StaleInput, ...] = ()
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.view}: {self.mode} ({self.reason.replace('_', ' ')})",
+            f"  {self.message}",
+            f"  source version {self.source_version} to {self.target_version}, {self.rows:,} rows in the view",
+        ]
+        if self.fragments_unset:
+            fragments = "fragment" if self.fragments_unset == 1 else "fragments"
+            lines.append(f"  {self.fragments_unset:,} {fragments} of placeholders to fill")
+        if self.changes:
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in self.changes.items())
+            lines.append(f"  fragments of the source to compare: {counts}")
+        if self.stale:
+            lines.append(f"  columns to compute anew: {', '.join(self.stale)}")
+        return "\n".join(lines)
+
+
+def columns_read(column: ComputedColumn) -> list[str]:
+    """The columns that a column reads, each once; of fields of a struct the column that they lie in."""
+    return list(dict.fromkeys(name.split(".")[0] for name in column.input_columns))
+
+
+def inputs_first(columns: Sequence[ComputedColumn]) -> list[str]:
+    """The names of computed columns, each after those that it reads; else as they come.
+
+    Raises FailedPrecondition (COLUMN_CYCLE).
+    """
+    names = {column.name for column in columns}
+    graph = {column.name: [name for name in columns_read(column) if name in names] for column in columns}
+    try:
+        return list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise FailedPrecondition(
+            f"computed columns read one another in a circle ({circle}): alter one of them", reason="COLUMN_CYCLE"
+        ) from None
+
+
+def column_tree(table: TableInfo) -> list[str]:
+    """Lines of text: under each column that is read, those that are computed from it. What is computed from several
+    columns stands under each of them, and what follows from it once."""
+    computed = {column.name: column for column in table.computed_columns}
+    readers: dict[str, list[str]] = {}
+    for column in table.computed_columns:
+        for name in columns_read(column):
+            readers.setdefault(name, []).append(column.name)
+    told: set[str] = set()
+
+    def below(name: str, indent: str) -> Iterator[str]:
+        for at, reader in enumerate(readers.get(name, ())):
+            last = at == len(readers[name]) - 1
+            column = computed[reader]
+            text = f"{reader} = {column.udf_name}({', '.join(column.input_columns)})"
+            again = reader in told and reader in readers
+            yield f"{indent}{'└─' if last else '├─'} {text}{' …' if again else ''}"
+            if reader not in told:
+                told.add(reader)
+                yield from below(reader, indent + ("   " if last else "│  "))
+
+    return [line for root in _roots(table, readers, computed) for line in (root, *below(root, ""))]
+
+
+def _roots(table: TableInfo, readers: Iterable[str], computed: Iterable[str]) -> list[str]:
+    """The columns that are read and not computed, as the table has them; those that it lost come last."""
+    found = [name for name in readers if name not in computed]
+    there = [name for name in table.schema.names if name in found]
+    return [*there, *(name for name in found if name not in there)]

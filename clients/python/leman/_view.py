@@ -7,23 +7,21 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from leman import _local_views, _wire, local
-from leman._backfill import OnStaleInput
-from leman._channel import Services
-from leman._future import JobFuture, check_ended, follow
-from leman._job_attributes import check_env, check_labels, check_priority, with_usable_env
+from leman import local
+from leman._call_boundary import boundary, warn
+from leman._columns import OnStaleInput, SqlExpression
+from leman._functions.registration import Registration
+from leman._functions.udf_decorator import UDF
 from leman._job_model import JobState, Progress, RefreshResult
-from leman._own_service import reading
-from leman._query import Query, query_message
-from leman._registration import Registration
-from leman._relation import Relation
-from leman._request_id import derived, id_of
-from leman._sql import SqlExpression
-from leman._tracebacks import boundary, warn
-from leman._udf import UDF
-from leman._view_model import INTERNAL_COLUMNS, IS_SET, RefreshPlan, RefreshPolicy, ViewInfo
-from leman._view_wire import count, refresh_plan, refresh_spec, view_info
-from leman._wire_values import ref
+from leman._jobs import JobFuture, check_ended, check_env, check_labels, check_priority, follow, with_usable_env
+from leman._local import local_reads
+from leman._local.embedded_services import reading_service
+from leman._relation import Query, Relation, query_message
+from leman._table_model import INTERNAL_COLUMNS, IS_SET, RefreshPlan, RefreshPolicy, ViewInfo
+from leman._wire import conversions
+from leman._wire.channel import Services
+from leman._wire.conversions import count, refresh_plan, refresh_spec, view_info
+from leman._wire.wire_values import checked_request_id, derived_request_id, function_ref
 from leman.errors import FailedPrecondition, Internal, InvalidArgument, TableNotFound
 from leman.progress import make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
@@ -54,7 +52,7 @@ class View(Relation):
         Raises TableNotFound, FailedPrecondition (NOT_A_VIEW).
         """
         table = super().describe()
-        if self._services.reads_alone() and (found := _local_views.describe(table)) is not None:
+        if self._services.reads_alone() and (found := local_reads.local_view(table)) is not None:
             return found
         return view_info(table, self._materialized())
 
@@ -148,7 +146,7 @@ class View(Relation):
             return one(self, env, request_id=request_id, **asked)
         _check_cascade(src_version)
         for distance, source in reversed(list(enumerate(self.sources(), 1))):
-            own = derived(request_id, f"source-{distance}")
+            own = derived_request_id(request_id, f"source-{distance}")
             with_usable_env(functools.partial(one, source, request_id=own), env)
         result = with_usable_env(functools.partial(one, self, request_id=request_id, **asked), env)
         if env and not any(had_env):
@@ -176,12 +174,12 @@ class View(Relation):
         spec.optimize_indices = bool(optimize_indices)
         request = jobs_pb2.CreateJobRequest(
             refresh=spec,
-            request_id=id_of(request_id),
+            request_id=checked_request_id(request_id),
             labels=check_labels(labels),
             priority=check_priority(priority),
             env=check_env(env),
         )
-        job = _wire.job(self._services.jobs.CreateJob(request).job)
+        job = conversions.job(self._services.jobs.CreateJob(request).job)
         return JobFuture(self._services, self._database, job.job_id, job if job.state.terminal else None)
 
     @boundary
@@ -195,7 +193,7 @@ class View(Relation):
     ) -> RefreshPlan:
         """What a refresh would do, and why. Changes nothing; print it."""
         spec = refresh_spec(self.ref(), src_version, max_rows_per_fragment, policy, None, on_stale_input)
-        with reading(self._services, "planner") as services:
+        with reading_service(self._services, "planner") as services:
             answer = services.planner.ExplainRefresh(planner_pb2.ExplainRefreshRequest(spec=spec))
         return refresh_plan(self.name, answer)
 
@@ -229,14 +227,14 @@ class View(Relation):
 
         Raises ColumnNotDefined, InputColumnMissing, TypeMismatch, UdfExists, UdfDefinitionError, InvalidArgument.
         """
-        request = catalog_pb2.AlterMaterializedViewRequest(view=self.ref(), request_id=id_of(request_id))
+        request = catalog_pb2.AlterMaterializedViewRequest(view=self.ref(), request_id=checked_request_id(request_id))
         request.update_mask.paths.append("functions")
         for name, value in columns.items():
             udf, inputs = value if isinstance(value, tuple) else (value, ())
             if isinstance(udf, SqlExpression) or isinstance(value, str):
                 raise InvalidArgument(f"column {name!r}: a view's SQL expressions are part of its query")
             found = self._registration.resolve(udf)
-            request.functions.add(name=name, udf=ref(found.name, found.version), input_columns=inputs)
+            request.functions.add(name=name, udf=function_ref(found.name, found.version), input_columns=inputs)
         return self._services.catalog.AlterMaterializedView(request).view.version
 
     @boundary
@@ -276,7 +274,7 @@ def create_view(
         view=catalog_pb2.TableRef(database=database, table=name),
         query=query_message(query, registration),
         max_rows_per_fragment=count("max_rows_per_fragment", rows),
-        request_id=id_of(request_id),
+        request_id=checked_request_id(request_id),
         exist_ok=exist_ok,
     )
     answer = services.catalog.CreateMaterializedView(request)

@@ -43,7 +43,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from leman._shown import Shown
+from leman._message_text import Shown
 
 
 @dataclass(frozen=True, slots=True)

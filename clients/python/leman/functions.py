@@ -22,12 +22,9 @@ from collections.abc import Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from leman._function_calls import Served, served
-from leman._function_flight import BearerTokens, FunctionFlight
-from leman._function_listener import Listener
-from leman._tls_files import Pem, TlsFiles
-from leman._token import checked
-from leman._udf import UDF
+from leman._functions.function_serving import BearerTokens, FunctionFlight, Listener, Served, served
+from leman._functions.udf_decorator import UDF
+from leman._wire.credentials import Pem, TlsFiles, checked_token
 from leman.errors import InvalidArgument, UdfDefinitionError
 
 if TYPE_CHECKING:
@@ -86,7 +83,7 @@ class FunctionServer:
         if tls_client_ca and not tls_cert:
             raise InvalidArgument("tls_client_ca needs tls_cert and tls_key")
         bracketed = f"[{host}]" if ":" in host else host
-        held = _held(functions)
+        held = _checked_functions(functions)
         files = TlsFiles(tls_client_ca, tls_cert, tls_key) if tls_cert else None
         scheme = "grpc+tls" if files is not None else "grpc"
 
@@ -146,10 +143,10 @@ def _checked_token(token: object) -> str | None:
             "token is empty: give the token that callers have to send, or leave it out, and whoever reaches the server"
             " calls it"
         )
-    return checked(token)
+    return checked_token(token)
 
 
-def _held(functions: object) -> list[Served]:
+def _checked_functions(functions: object) -> list[Served]:
     """Raises UdfDefinitionError where something is no function for a server, or nothing is given."""
     if not isinstance(functions, Iterable) or isinstance(functions, UDF | Served):
         raise UdfDefinitionError(f"functions is a list of functions, not a {type(functions).__name__}")

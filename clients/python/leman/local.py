@@ -12,8 +12,8 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from leman import _nesting, _plain_filters
-from leman._view_model import VIEW_KEYS
+from leman._local import sql_limits
+from leman._table_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
     FailedPrecondition,
@@ -85,7 +85,7 @@ def open_table(uri: str, version: int | str | None = None) -> lance.LanceDataset
         raise InvalidArgument(f"version is {version}, below 0: give the number of a version", reason="BAD_NUMBER")
     if isinstance(version, int) and version >= _MOST_VERSIONS:
         raise VersionNotFound(f"the table at {uri} has no version {version}")
-    with _told(uri, version):
+    with _lance_errors(uri, version):
         dataset: lance.LanceDataset = _lance().dataset(uri, version=version)
     return dataset
 
@@ -106,15 +106,15 @@ def read_table(
     `version`: a number, a tag, None: the latest. `shown`: a condition of Leman's own for all rows. `hidden`: columns
     that are left out where none are named. Raises TableNotFound, VersionNotFound, InvalidArgument, Unavailable,
     MissingDependency."""
-    if where and (problem := _nesting.problem(where)):
+    if where and (problem := sql_limits.nesting_problem(where)):
         raise InvalidArgument(f"Invalid filter: {problem}", reason="INVALID_FILTER")
     table = open_table(uri, version)
-    if not _plain_filters.is_plain(where or "true") or _reads_otherwise(table.schema, columns or (), where or ""):
+    if not sql_limits.is_plain(where or "true") or _reads_otherwise(table.schema, columns or (), where or ""):
         return None
     if columns is None and hidden:
         columns = [name for name in table.schema.names if name not in hidden]
     condition = f"{shown} AND ({where})" if shown and where else shown or where
-    with _told(uri):
+    with _lance_errors(uri):
         try:
             return table.to_table(columns=columns, filter=condition, limit=limit, offset=offset or None)
         except ValueError as error:
@@ -143,7 +143,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
     rows = _with_checked_json(plain_rows(as_arrow(data)))
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     options = {"enable_stable_row_ids": stable_row_ids, **limits}
-    with _told(uri):
+    with _lance_errors(uri):
         try:
             if overwrite and _exists(lance, uri):  # Lance would warn
                 table = lance.write_dataset(rows, uri, mode="overwrite", **options)
@@ -179,13 +179,13 @@ def _with_checked_json(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.R
 
 
 def _holds_json(kind: pa.DataType) -> bool:
-    from leman._nested_types import holds  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import holds_type  # noqa: PLC0415 - imports pyarrow
 
-    return holds(kind, lambda inner: isinstance(inner, pa.JsonType))
+    return holds_type(kind, lambda inner: isinstance(inner, pa.JsonType))
 
 
 def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    from leman._nested_types import check_json  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import check_json  # noqa: PLC0415 - imports pyarrow
 
     for field, values in zip(batch.schema, batch.columns, strict=True):
         try:
@@ -227,7 +227,7 @@ def append(uri: str, data: Any, *, max_rows_per_file: int | None) -> None:
     table = open_table(uri)
     limits = {} if max_rows_per_file is None else {"max_rows_per_file": max_rows_per_file}
     rows = _with_checked_json(as_arrow(data, table.schema))
-    with _told(uri):
+    with _lance_errors(uri):
         _lance().write_dataset(rows, table, mode="append", **limits)
 
 
@@ -280,7 +280,7 @@ def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Tab
 def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
     """Return Python values for a column of a type. Raises an error of pyarrow or of Python for a value that the column
     would change."""
-    from leman._exact_casts import infinities  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import infinities  # noqa: PLC0415 - imports pyarrow
 
     if kind is None:
         return pa.array(values)
@@ -303,7 +303,7 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
     pyarrow alone cuts fractions and times of a day off, takes a number for a time, and a time without a zone for one in
     UTC.
     """
-    from leman._exact_casts import advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import cast_advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
 
     sorts = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal, pa.types.is_boolean)
     if not any(is_sort(kind) for is_sort in sorts):
@@ -322,7 +322,7 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
         return None
     chunks = made.chunks if isinstance(made, pa.ChunkedArray) else [made]
     if not castable(made.type, kind):
-        raise TypeError(f"the values are {made.type}, the column is {kind}{advice(made.type, kind)}")
+        raise TypeError(f"the values are {made.type}, the column is {kind}{cast_advice(made.type, kind)}")
     return pa.chunked_array([exact_cast(chunk, kind) for chunk in chunks], kind).combine_chunks()
 
 
@@ -367,7 +367,7 @@ def _begins_with_truth(value: Any) -> bool:
 
 def _check_inside(values: Iterable[Any], kind: pa.DataType) -> None:
     """Check that a type holds values as they are, at any depth of lists, maps and structs. Raises as `_from_python`."""
-    from leman._exact_casts import LISTS, is_binary, is_text  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import LISTS, is_binary, is_text  # noqa: PLC0415 - imports pyarrow
 
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -417,7 +417,7 @@ def _fields(value: Any, kind: pa.StructType) -> Mapping[str, Any]:
 
 
 def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table | pa.RecordBatchReader:
-    from leman._exact_casts import advice, convertible  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import cast_advice, convertible  # noqa: PLC0415 - imports pyarrow
 
     for name in rows.schema.names:
         if name not in table.names:
@@ -428,7 +428,7 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
         have, want = rows.schema.field(name).type, _taken(rows.schema.field(name), table.field(name)).type
         if not convertible(have, want):
             raise TypeMismatch(
-                f"Type mismatch for column {name}: the data is {have}, the column is {want}{advice(have, want)}"
+                f"Type mismatch for column {name}: the data is {have}, the column is {want}{cast_advice(have, want)}"
             )
     wanted = pa.schema([_taken(rows.schema.field(name), table.field(name)) for name in rows.schema.names])
     if rows.schema.equals(wanted, check_metadata=True):
@@ -439,7 +439,7 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
 
 
 def _fitted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    from leman._exact_casts import exact_cast  # noqa: PLC0415 - imports pyarrow
+    from leman._local.value_casts import exact_cast  # noqa: PLC0415 - imports pyarrow
 
     columns = []
     for field, values in zip(wanted, batch.columns, strict=True):
@@ -464,7 +464,7 @@ def _plain(column: pa.Field) -> pa.Field:
 
 
 @contextlib.contextmanager
-def _told(uri: str, version: int | str | None = None) -> Iterator[None]:
+def _lance_errors(uri: str, version: int | str | None = None) -> Iterator[None]:
     """What Lance raises in this block, as this package's errors."""
     try:
         yield

@@ -9,8 +9,17 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from leman._job_model import Job, JobEvent, JobState, Progress
-from leman._job_text import duration, errors_command, is_done, result_line, state_line
+from leman._job_model import (
+    Job,
+    JobEvent,
+    JobState,
+    Progress,
+    duration,
+    errors_command,
+    is_done,
+    result_line,
+    state_line,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -18,21 +18,19 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leman_coordinator.garbage.references import Column, computed_column
-from leman_coordinator.tables.decoded_size import bytes_beside_dictionaries
+from leman_coordinator.garbage.retention import Column, computed_column
+from leman_coordinator.tables.schema_casting import bytes_beside_dictionaries
+from leman_core.functions.arrow_values import concatenate
 from leman_core.model import keys, row_states
-from leman_core.model.errors import DataLoss, NotFound
-from leman_core.model.key_columns import RangeKeys, parsed
-from leman_core.model.ranges import RowRange
-from leman_core.model.row_address import RowAddress, offsets_of
+from leman_core.model.plan_columns import RangeKeys, parse_range_keys
+from leman_core.model.row_positions import RowAddress, RowRange, offsets_of
 from leman_core.model.row_states import RowState, States
+from leman_core.model.service_errors import DataLoss, NotFound
 from leman_core.model.table import Fragment, TableField, TableSnapshot
 from leman_core.storage import column_files
-from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root, in_own_folder
-from leman_core.storage.checkpoints.records import FragmentRecord, read_record
-from leman_core.storage.checkpoints.rows import ROW_ADDRESS, Piece, from_checkpoint
+from leman_core.storage.checkpoint_records import ROW_ADDRESS, FragmentRecord, Piece, from_checkpoint, read_record
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root, in_own_folder
 from leman_core.storage.column_files import ColumnFileReader
-from leman_core.storage.concatenation import joined
 
 #: Bytes that the rows of a part take at the most, where it has more than one, and rows of the first part.
 _PART_BYTES, _FIRST_ROWS = 16 << 20, 1 << 12
@@ -138,7 +136,7 @@ class _StoredColumn:
             listed = store.list_keys(family.head)
             if in_own_folder(uri):  # the table may have been moved since
                 family = family.as_made(listed)
-            ranges, others = parsed(family, listed)
+            ranges, others = parse_range_keys(family, listed)
             self._ranges.append(ranges.some(np.argsort(ranges.fragment_ids, kind="stable")))
             for key in family.parse_all(others):
                 self._others[key.fragment_id].append((number, key))
@@ -242,7 +240,7 @@ class _StoredFragment:
             parts.append(_as(_inside(taken, self.column.column.name, wanted), shown.type))
         if len(parts) == 1 and not (known == _FAILED).any():
             return shown
-        return joined(parts).take(pa.array(places, mask=known == _FAILED))
+        return concatenate(parts).take(pa.array(places, mask=known == _FAILED))
 
     def _read(self, origin: _Origin, covered: RowRange) -> Piece | None:
         if origin.file:
@@ -314,9 +312,9 @@ def _states_of(versions: Sequence[str], uri: str, file: str) -> States | None:
     buffer = column_files.read_states_buffer(uri, file)
     if buffer is None or name is None:
         return None
-    states = row_states.decode_for(buffer, name.function_part, versions)
-    failed_older = (row_states.kinds(states) == RowState.FAILED) & (row_states.versions(states) > 0)
-    return np.where(failed_older, np.uint8(RowState.UNTOUCHED), row_states.kinds(states))
+    states = row_states.decode_states_for(buffer, name.function_part, versions)
+    failed_older = (row_states.state_kinds(states) == RowState.FAILED) & (row_states.state_versions(states) > 0)
+    return np.where(failed_older, np.uint8(RowState.UNTOUCHED), row_states.state_kinds(states))
 
 
 def _laid_over(

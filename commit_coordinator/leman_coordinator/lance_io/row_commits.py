@@ -1,9 +1,21 @@
-"""The Lance side of making a table, and of adding and deleting rows: what is there, and one commit."""
+"""Making a table, adding and deleting rows, and taking back what two coordinators added for one request.
+
+Which version of a table made it what it is: the answer for a request that is sent again when nobody remembers it.
+
+The Lance side of making a table, and of adding and deleting rows: what is there, and one commit.
+
+Rows that two coordinators added for one request: the first commit counts, and the other one is taken back.
+
+Lance lets what adds rows pass beside each other. So two coordinators that are given one request at the same moment, by
+a caller who asks again where the first one is still at work, may both commit it. Each finds that out when it looks at
+what came between its look and its commit; where it died before, whoever changes rows of the table next finds it
+(decision 46).
+"""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -12,26 +24,51 @@ import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import structlog
 from lance import LanceOperation
 from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import FragmentMetadata
 
-from leman_coordinator.lance_io.commit_outcomes import commit_outcomes
-from leman_coordinator.lance_io.first_version import first_version
-from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.functions import blobs
-from leman_core.model.errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
+from leman_coordinator.lance_io.table_handle import TableHandle, commit_outcomes
+from leman_core.functions import arrow_types
 from leman_core.model.plan import StagedFile
-from leman_core.model.row_address import addresses_of, fragments_of, offsets_of
+from leman_core.model.row_positions import addresses_of, fragments_of, offsets_of
+from leman_core.model.service_errors import Aborted, AlreadyExists, FailedPrecondition, NotFound, Unavailable
 from leman_core.model.table import TableField
-from leman_core.storage import commit_history
-from leman_core.storage.conditional_puts import check_store
-from leman_core.storage.dialect import Dialect
+from leman_core.storage import transactions
 from leman_core.storage.error_translation import using_storage
-from leman_core.storage.scan import judged, may_read_large, offsets_matching
-from leman_core.storage.table_creation import create_empty
-from leman_core.storage.tables import INCARNATION_KEY, LanceTables, open_table
-from leman_core.storage.transactions import Transactions
+from leman_core.storage.lance_sql import Dialect
+from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables, open_table
+from leman_core.storage.scan import checked_batches, may_read_large, offsets_matching
+from leman_core.storage.table_creation import check_conditional_puts, create_empty
+from leman_core.storage.transactions import CommitRecord, Kind, Transaction, Transactions
+
+
+def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], bool]) -> int:
+    """Return the first version since which a table has been as it is in the latest one.
+
+    Looks at few of the versions, and takes those that were cleaned away for ones that were not so: where the one that
+    made it so is gone, it is the oldest one that is left.
+
+    Args:
+        uri: The table.
+        latest: Its latest version, which is so.
+        is_so: Whether a version is.
+
+    Raises:
+        LemanError: what `table_errors.table_error` gives, but for a version that is gone.
+    """
+    tables = LanceTables()
+    before, found = 0, latest
+    while found - before > 1:
+        middle = (before + found) // 2
+        try:
+            so = is_so(tables.dataset(uri, middle))
+        except NotFound:
+            so = False
+        before, found = (before, middle) if so else (middle, found)
+    return found
+
 
 #: Config of a table that was made by CreateTable: by which request, as md5 of its id and what tells its body apart.
 MADE_BY_KEY = "leman.created_by"
@@ -59,7 +96,7 @@ def made_by(uri: str) -> tuple[str, str] | None:
         request_id, _, body = stored.rpartition(" ")
         return request_id, body
     try:
-        record = commit_history.read_record(Transactions(dataset.uri), 1)
+        record = transactions.read_commit_record(Transactions(dataset.uri), 1)
     except LookupError:
         return "", ""
     return ("", "") if record is None else (record.request_ids[0], record.body)
@@ -73,7 +110,7 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
         CommitUnclear: The table may have been made.
         FailedPrecondition: as `commit_outcomes`.
     """
-    check_store(uri.rpartition("/")[0])
+    check_conditional_puts(uri.rpartition("/")[0])
     with commit_outcomes(uri):
         create_empty(uri, schema, stable_row_ids=stable_row_ids, version=format_for(schema), properties=properties)
 
@@ -96,7 +133,7 @@ def complete_creation(uri: str, request_id: str, body: str) -> int:
     return first_version(uri, int(dataset.version), lambda past: MADE_BY_KEY in past.config())
 
 
-def exists(uri: str) -> AlreadyExists:
+def table_exists_error(uri: str) -> AlreadyExists:
     """Return the error (TABLE_EXISTS) where a table or view cannot be created."""
     return AlreadyExists(
         "TABLE_EXISTS", f"There is a table or view at {uri} already: choose another name, or drop it", uri=uri
@@ -105,9 +142,9 @@ def exists(uri: str) -> AlreadyExists:
 
 def format_for(schema: pa.Schema) -> str | None:
     """Return the file format that a table with these columns needs; None: Lance's own choice."""
-    if any((field.metadata or {}).get(blobs.BLOB_KEY) == b"true" for field in schema):
-        return "{}.{}".format(*blobs.VIEW_FORMAT)
-    needs_latest = any(blobs.is_blob(field) or _has_map(field.type) for field in schema)
+    if any((field.metadata or {}).get(arrow_types.BLOB_KEY) == b"true" for field in schema):
+        return "{}.{}".format(*arrow_types.VIEW_FORMAT)
+    needs_latest = any(arrow_types.is_blob(field) or _has_map(field.type) for field in schema)
     return _MAPS_FORMAT if needs_latest else None
 
 
@@ -131,7 +168,7 @@ def check_files(uri: str, files: Iterable[StagedFile]) -> None:
         raise Aborted("FILES_GONE", f"{len(gone)} files of the new rows were removed meanwhile: send the rows again")
 
 
-def append(
+def append_files(
     table: TableHandle, files: Sequence[StagedFile], columns: Sequence[TableField], properties: Mapping[str, str]
 ) -> int:
     """Add a fragment for each file, and return the version of the table with them.
@@ -181,7 +218,7 @@ class Matching:
                 known.append(part)
 
 
-def matching(dataset: lance.LanceDataset, where: str) -> Matching:
+def matching_rows(dataset: lance.LanceDataset, where: str) -> Matching:
     """Find the live rows for which a filter is true that was checked, maybe on another version.
 
     Raises:
@@ -203,7 +240,7 @@ def matching(dataset: lance.LanceDataset, where: str) -> Matching:
                 some = left if len(left) < len(fragments) else None
                 asked: dict[str, Any] = {"filter": spoken, "with_row_address": True, "batch_size": _SCAN_ROWS}
                 scanner = dataset.scanner(columns=[], fragments=some, **asked)
-                for batch in judged(iter(scanner.to_batches()), where):
+                for batch in checked_batches(iter(scanner.to_batches()), where):
                     found.add(batch.column("_rowaddr").to_numpy().astype(np.int64))
     except Unavailable:
         LanceTables().check_filter(dataset.uri, where, int(dataset.version))
@@ -211,7 +248,7 @@ def matching(dataset: lance.LanceDataset, where: str) -> Matching:
     return found
 
 
-def delete(table: TableHandle, found: Matching, where: str, properties: Mapping[str, str]) -> int:
+def delete_rows(table: TableHandle, found: Matching, where: str, properties: Mapping[str, str]) -> int:
     """Delete rows of the version that the handle is at, and return the version of the table without them.
 
     Raises:
@@ -234,3 +271,79 @@ def delete(table: TableHandle, found: Matching, where: str, properties: Mapping[
             else:
                 changed.append(left)
     return table.commit(LanceOperation.Delete(changed, emptied, spoken), properties)
+
+
+_log = structlog.get_logger(__name__)
+
+APPEND, MERGE = "AppendRows", "MergeRows"
+#: Which version a commit takes back.
+TAKES_BACK = "leman.takes_back"
+
+
+def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
+    """Return the commits of a table's history that added rows for requests which had been committed before.
+
+    What changed rows beside is never one: two such commits are about the same fragments, and conflict in Lance.
+    """
+    first: set[str] = set()
+    found = []
+    for record in sorted(records, key=lambda record: record.version):
+        if record.operation == APPEND or (record.operation == MERGE and not any(record.merged[1:])):
+            if first.issuperset(record.request_ids):
+                found.append(record)
+            first.update(record.request_ids)
+    return found
+
+
+def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozenset[str]:
+    """Take rows back that twins among a table's commits added; return the names of their files.
+
+    What was looked at once with this handle is not looked at again. Rows that a compaction has brought together with
+    others meanwhile stay.
+
+    Raises:
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        FailedPrecondition: as `commit_outcomes`.
+        LemanError: what `storage_errors.unusable` gives.
+    """
+    files: frozenset[str] = frozenset()
+    for twin in duplicate_commits(records):
+        if twin.version not in table.twins_settled:
+            files |= _take_back(table, twin)
+            table.twins_settled.add(twin.version)
+    return files
+
+
+def added_files(table: TableHandle, version: int) -> frozenset[str]:
+    """Return the names of the data files with the rows that a version added.
+
+    Raises:
+        LemanError: what `Transactions.read_or_tell` raises.
+    """
+    transaction = Transactions(table.dataset.uri).read_or_tell(version)
+    return frozenset(file.path for fragment in _new_fragments(transaction) for file in fragment.files)
+
+
+def _take_back(table: TableHandle, twin: CommitRecord) -> frozenset[str]:
+    files = added_files(table, twin.version)
+    there = [f.fragment_id for f in table.dataset.get_fragments() if any(d._path in files for d in f.metadata.files)]
+    if there:
+        operation = LanceOperation.Delete([], there, "false")
+        version = table.commit(operation, {TAKES_BACK: str(twin.version)})
+        _log.warning(
+            "rows that two coordinators added for one request are taken back",
+            uri=table.dataset.uri,
+            added=twin.version,
+            taken_back=version,
+        )
+    return files
+
+
+def _new_fragments(transaction: Transaction) -> Iterable[Any]:
+    match transaction.kind:
+        case Kind.APPEND:
+            return transaction.operation.fragments  # type: ignore[no-any-return]
+        case Kind.UPDATE:
+            return transaction.operation.new_fragments  # type: ignore[no-any-return]
+    return ()

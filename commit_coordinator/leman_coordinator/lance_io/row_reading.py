@@ -1,37 +1,45 @@
-"""Read the rows of one version of a table or view, in order and with bounded memory."""
+"""Read the rows of one version, in order, with bounded memory, and for a limited number of calls at once.
+
+Read the rows of one version of a table or view, in order and with bounded memory.
+
+Rows that callers read: in threads, and for so many calls at once.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import itertools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
 
 import lance
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io.checkpointed_rows import CheckpointedRows
-from leman_coordinator.tables.decoded_size import bytes_beside_dictionaries
-from leman_coordinator.tables.requests import ReadRequest
-from leman_core.functions import blobs, storable_types
-from leman_core.functions.validation import column_not_found
+from leman_coordinator.tables.schema_casting import bytes_beside_dictionaries
+from leman_core.functions import arrow_types
+from leman_core.functions.column_checks import column_not_found
 from leman_core.model import view_metadata
-from leman_core.model.errors import Aborted, FailedPrecondition, InvalidArgument
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.view import INTERNAL_COLUMNS, IS_SET
+from leman_core.server.blocking import SLOW_STORE_SECONDS, UNBOUNDED, BlockingPool, ConcurrencyLimiter
 from leman_core.sql import filters
-from leman_core.sql.relative_time import pin
-from leman_core.storage import deletions
-from leman_core.storage.checkpoints.rows import ROW_ADDRESS
-from leman_core.storage.dialect import Dialect
+from leman_core.sql.time_values import pin_relative_times
+from leman_core.storage import lance_files
+from leman_core.storage.checkpoint_records import ROW_ADDRESS
 from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
-from leman_core.storage.scan import fewer_rows, is_overflow, judged, offsets_matching
-from leman_core.storage.tables import LanceTables, snapshot_of
-from leman_core.storage.views.source import blob_sizes
+from leman_core.storage.lance_sql import Dialect
+from leman_core.storage.lance_tables import LanceTables, snapshot_of
+from leman_core.storage.scan import checked_batches, fewer_rows, is_overflow, offsets_matching
+from leman_core.storage.source_rows import blob_sizes
 
 #: Rows of a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
@@ -119,7 +127,7 @@ def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
         )
     fields = _wanted(table, request.columns, is_view=False)
     where = _filter(tables, dataset, request, now)
-    mentioned = filters.names(where) if where else frozenset[str]()
+    mentioned = filters.names_in_filter(where) if where else frozenset[str]()
     read = [field for field in table.fields if field.name.casefold() in mentioned]
     stored = CheckpointedRows(table, {field.name.partition(".")[0] for field in (*fields, *read)})
     asked = [field.name for field in fields]
@@ -127,7 +135,7 @@ def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
     if any(stored.has(field.name) for field in read):
         _check_row_columns(mentioned)
         fields += [field for field in read if field.name not in asked]
-        judge = _Judge(request, pin(request.where, now), [field.name for field in read])
+        judge = _Judge(request, pin_relative_times(request.where, now), [field.name for field in read])
         scanned, where = replace(scanned, where="", limit=None, offset=0), ""
     reading = _Reading(dataset, [field.name for field in fields], where, scanned)
     with using_storage(request.uri):
@@ -176,7 +184,7 @@ class _Judge:
         with using_storage(self._request.uri):
             table = lance.write_dataset(read, "memory://rows.lance", max_rows_per_file=read.num_rows)
             scanner = table.scanner(columns=[], filter=Dialect(table).lance(self._where), with_row_address=True)
-            found = judged(iter(scanner.to_batches()), self._request.where)
+            found = checked_batches(iter(scanner.to_batches()), self._request.where)
             parts = [batch.column(ROW_ADDRESS).to_numpy().astype(np.int64) for batch in found]
         places = np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
         wanted = places[self._offset :][: self._left]
@@ -188,19 +196,19 @@ class _Judge:
 def _check_row_columns(mentioned: Collection[str]) -> None:
     """Refuse a filter over values of checkpoints that also asks where rows lie, which only Lance knows."""
     if own := [name for name in mentioned if name in _ROW_COLUMNS]:
-        raise filters.invalid(
+        raise filters.invalid_filter(
             f"it reads {own[0]} and a column with checkpointed values; leave one of them out, or include_checkpointed"
         )
 
 
-def look_at_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
+def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
     """Check a request as `open_rows` does, and tell what would be read.
 
     Raises:
         LemanError: what `open_rows` raises.
     """
     table, reading, _ = _opened(request, now)
-    where = pin(request.where, now) if request.where else ""
+    where = pin_relative_times(request.where, now) if request.where else ""
     is_view = view_metadata.is_view(table.metadata)
     return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count(), is_view)
 
@@ -249,8 +257,8 @@ def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) ->
         if field is None or path.partition(".")[0] not in names:
             raise column_not_found(path, list(names), uri=table.uri)
         column = table.column(path.partition(".")[0])
-        storable_types.check_path(path, None if column is None else column.arrow)
-        storable_types.check_read(path, field.arrow.type)
+        arrow_types.check_readable_path(path, None if column is None else column.arrow)
+        arrow_types.check_readable(path, field.arrow.type)
         found.append(field)
     return found
 
@@ -259,7 +267,7 @@ def _filter(tables: LanceTables, dataset: lance.LanceDataset, request: ReadReque
     """Return the request's filter as Lance reads it; empty: none."""
     if not request.where:
         return ""
-    pinned = pin(request.where, now)
+    pinned = pin_relative_times(request.where, now)
     tables.check_filter(request.uri, pinned, int(dataset.version))
     return Dialect(dataset).lance(pinned)
 
@@ -283,7 +291,7 @@ class _Reading:
 
     def bound(self, fields: list[TableField]) -> None:
         """Choose how many rows a window has."""
-        self._blobs = [field.name for field in fields if blobs.is_blob(field.arrow)]
+        self._blobs = [field.name for field in fields if arrow_types.is_blob(field.arrow)]
         others = [field.name for field in fields if field.name not in self._blobs]
         stored = max((_row_bytes(fragment.metadata) for fragment in self._dataset.get_fragments()), default=0.0)
         if self._blobs:  # how large they are is told before each window
@@ -353,7 +361,7 @@ class _Reading:
         """Yield the rows at physical offsets: a filter that reads large values is not evaluated once more."""
         places = offsets
         if fragment.num_deletions:
-            live = deletions.live(fragment, RowRange(0, fragment.physical_rows))
+            live = lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows))
             places = np.searchsorted(np.flatnonzero(live), offsets)
         while len(places):
             begin = int(places[0])
@@ -383,7 +391,7 @@ class _Reading:
         with using_storage(self._request.uri):
             scanner = self._scanner(fragments=[fragment], batch_size=at_once, **options)
             try:
-                for batch in judged(iter(scanner.to_batches()), self._request.where):
+                for batch in checked_batches(iter(scanner.to_batches()), self._request.where):
                     size = bytes_beside_dictionaries(batch)
                     if size > left:
                         fitting = _rows_within(batch, left)
@@ -419,7 +427,7 @@ class _Reading:
                 scan_in_order=True,
                 **most,
             )
-            found = judged(iter(scanner.to_batches()), self._request.where)
+            found = checked_batches(iter(scanner.to_batches()), self._request.where)
             parts = [batch.column("_rowaddr").to_numpy().astype(np.int64) for batch in found]
         return np.sort(np.concatenate([np.empty(0, np.int64), *parts]))
 
@@ -500,3 +508,61 @@ def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterato
         most = max(1, min(rows, int(request.batch_bytes * count / max(bytes_beside_dictionaries(batch), 1))))
         for at in range(0, batch.num_rows, most):
             yield batch.slice(at, most)
+
+
+#: Threads that read rows. A call holds one only while it makes its next piece.
+_THREADS = 4
+#: A call that reads checkpoints takes the memory of so many others: it holds one or two of them, of 128 MB at the most.
+_PLAIN_READS = 8
+#: Each call that reads rows has one piece in work.
+_MOST_PIECES = 1 << 20
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class RowReads:
+    """All reads of a process, for one event loop.
+
+    Args:
+        most: calls that may read rows at once.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._places = ConcurrencyLimiter(most, "TOO_MANY_READS", "calls that read rows")
+        few = max(1, most // _PLAIN_READS)
+        self._with_checkpoints = ConcurrencyLimiter(
+            few, "TOO_MANY_READS", "calls that read rows with checkpointed values"
+        )
+        self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
+        # with threads of its own: a store that does not answer shows here, before there are rows to hold
+        self._opening = BlockingPool(_THREADS, max_queued=UNBOUNDED, name="opening", slow_seconds=SLOW_STORE_SECONDS)
+
+    def close(self) -> None:
+        """Drop what waits."""
+        self._opening.close()
+        self._pool.close()
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return what a function returns or raises that looks at tables, and reads no rows."""
+        return await self._opening.run(function, *args, **kwargs)
+
+    async def each(
+        self, wanted: ReadRequest, made: Callable[[Rows], Iterator[T]]
+    ) -> AsyncGenerator[tuple[Rows, T], None]:
+        """Read rows, and yield what is made of them: the next item is made while the caller works with one.
+
+        Raises:
+            LemanError: what `row_reading.open_rows` raises; ResourceExhausted (TOO_MANY_READS).
+        """
+        with self._places.one(), self._with_checkpoints.one() if wanted.include_checkpointed else nullcontext():
+            rows = await self._opening.run(open_rows, wanted, filter_now())
+            items: AsyncGenerator[Any, None] = self._pool.each(made(rows))
+            async with contextlib.aclosing(items):
+                async for item in items:
+                    yield rows, item
+
+
+def filter_now() -> dt.datetime:
+    """Return what `now()` means in a filter that comes now."""
+    return dt.datetime.now(dt.UTC)

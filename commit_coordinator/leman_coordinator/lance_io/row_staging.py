@@ -8,25 +8,23 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
-from leman_coordinator.lance_io import committed_files
-from leman_coordinator.tables.fitting import Fitting
-from leman_coordinator.tables.incoming import Incoming, batches
-from leman_coordinator.tables.requests import AppendRowsRequest
-from leman_coordinator.tables.sent_rows import RowsDigest
-from leman_core.functions import blobs
+from leman_coordinator.commits.commit_requests import AppendRowsRequest
+from leman_coordinator.lance_io import table_files
+from leman_coordinator.tables.arrow_streams import Incoming, read_batches
+from leman_coordinator.tables.row_digests import RowsDigest
+from leman_coordinator.tables.schema_casting import Fitting
+from leman_core.functions import arrow_types
 from leman_core.model import keys
-from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
 from leman_core.model.plan import StagedFile
-from leman_core.model.sent_rows import SentRows
-from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.model.table import SentRows, TableField, TableSnapshot
 from leman_core.model.view_metadata import is_view
-from leman_core.storage.column_file_writer import blob_descriptors, holds_structs
-from leman_core.storage.column_files import data_path, digest_of
+from leman_core.storage.column_files import blob_descriptors, data_path, digest_of, holds_structs
 from leman_core.storage.error_translation import first_line, is_definite, using_storage
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.object_stores.requests import count
-from leman_core.storage.tables import LanceTables, snapshot_of
-from leman_core.storage.views.files import new_name, remove_staged
+from leman_core.storage.filesystems import count_request
+from leman_core.storage.lance_tables import LanceTables, snapshot_of
+from leman_core.storage.object_stores import lance_options
+from leman_core.storage.view_data_files import new_name, remove_staged
 
 #: Rows of a fragment at the most, where the caller leaves it open: as Lance chooses.
 FRAGMENT_ROWS = 1 << 20
@@ -71,7 +69,7 @@ class StagedRows:
             FailedPrecondition: as `Fitting`.
             LemanError: what `Incoming.end` was told; what `storage_errors.unusable` gives.
         """
-        schema, coming = batches(incoming)
+        schema, coming = read_batches(incoming)
         fitting = Fitting(schema, self._table.fields)
         self._columns, digest = fitting.columns, RowsDigest(schema)
         for batch in coming:
@@ -123,7 +121,7 @@ class RowFiles:
         """
         self._close_file()
         if self.files:
-            committed_files.note(self._table.uri, self.files)
+            table_files.write_note(self._table.uri, self.files)
 
     def discard(self) -> None:
         """Remove the files. What cannot be removed stays, until garbage is collected."""
@@ -153,7 +151,7 @@ class _RowsFile:
         )
         self.rows = 0
         self.bytes = 0
-        count(self._uri, "lance", writes=True)
+        count_request(self._uri, "lance", writes=True)
         with using_storage(self._uri):
             version = "{}.{}".format(*table.file_format)
             self._writer = LanceFileWriter(
@@ -205,7 +203,7 @@ class _RowsFile:
 
 def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequence[str]:
     """Return the columns whose bytes Lance's newer kind of blob describes."""
-    return [f.name for f in schema if blobs.is_blob(f) and file_format >= blobs.V2_FORMAT]
+    return [f.name for f in schema if arrow_types.is_blob(f) and file_format >= arrow_types.V2_FORMAT]
 
 
 def is_outlived(table: TableSnapshot) -> bool:

@@ -1,8 +1,27 @@
-"""The Lance side of a commit: a table that is kept open between commits."""
+"""Keep a table open between commits, commit several columns at once, and classify commit errors.
+
+What an error of Lance in a commit means: nothing was committed, it would be refused again, or nobody can tell.
+
+The record of which attempt at a job may still change a table, under one key of the table's own config.
+
+A commit has read the manifest anyway, so that a look costs nothing; and what a table's manifest says holds for
+every coordinator, after any restart, and without Redis (decision 16).
+
+One transaction for files of several columns.
+
+Lance's DataReplacement takes files of the same fields, one for each fragment. Its Update takes whole fragments, and so
+files of any columns. Indexes on these columns leave the fragments out, as after a DataReplacement, and the versions in
+which rows were last updated move. It conflicts with whatever touches the same fragments meanwhile, also with deletions,
+which a DataReplacement does not.
+
+The Lance side of a commit: a table that is kept open between commits.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import struct
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
@@ -11,24 +30,143 @@ from typing import Any
 import lance
 import pyarrow as pa
 from lance import LanceOperation
+from lance.commit import CommitConflictError
 
-from leman_coordinator.lance_io import attempts
-from leman_coordinator.lance_io.column_updates import are_one_replacement, update_of
-from leman_coordinator.lance_io.commit_outcomes import commit_outcomes
-from leman_coordinator.lance_io.installable_files import InstallableFile
-from leman_core.model.errors import InvalidArgument, NotFound
+from leman_coordinator.lance_io.table_files import InstallableFile, with_files
+from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
-from leman_core.storage.commit_history import CommitHistory, CommitRecord
-from leman_core.storage.conditional_puts import check_store
-from leman_core.storage.deletions import Deletions, are_still_deleted
-from leman_core.storage.error_translation import LANCE_ERRORS, first_line
-from leman_core.storage.object_stores.known import options_of
-from leman_core.storage.object_stores.requests import counted_table
+from leman_core.storage.error_translation import LANCE_ERRORS, first_line, is_definite, table_error
+from leman_core.storage.filesystems import counted_table
+from leman_core.storage.lance_files import Deletions, are_still_deleted
+from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables, fields_of, open_table
+from leman_core.storage.object_stores import options_of
 from leman_core.storage.opening import move_to_latest, open_latest
 from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.table_errors import table_error
-from leman_core.storage.tables import INCARNATION_KEY, LanceTables, fields_of, open_table
-from leman_core.storage.transactions import OPERATION, REPLACE_COLUMNS
+from leman_core.storage.storage_errors import refusal_error
+from leman_core.storage.table_creation import check_conditional_puts
+from leman_core.storage.transactions import OPERATION, REPLACE_COLUMNS, CommitHistory, CommitRecord
+
+#: Messages of plain OSErrors that say for certain that nothing was committed.
+_REFUSED = (
+    "Incompatible transaction",
+    "commit conflict",
+    "Fragment being replaced not found",
+    "no changes were made",
+)
+
+
+class CommitConflict(Exception):
+    """Another writer came between, and nothing was committed: look again before anything else."""
+
+
+class CommitUnclear(Exception):
+    """Lance failed in a way that does not say whether the commit was made: look before anything else."""
+
+
+@contextlib.contextmanager
+def commit_outcomes(uri: str) -> Iterator[None]:
+    """Turn what Lance raises in a commit into one of the three things that it can mean.
+
+    Raises:
+        CommitConflict: Another writer came between, and nothing was committed.
+        FailedPrecondition: The same commit would be refused again, by the storage (see
+        `leman_core.storage.storage_errors`) or by
+            Lance (COMMIT_REFUSED).
+        CommitUnclear: Anything else; the commit may have been made.
+    """
+    try:
+        yield
+    except (LemanError, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:  # a panic in Lance's Rust is no Exception
+        refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
+        if refused or isinstance(error, CommitConflictError | FileExistsError):
+            raise CommitConflict(first_line(error)) from error
+        definite = refusal_error(error, uri) or _definite(uri, error)
+        if definite is not None:
+            raise definite from error
+        raise CommitUnclear(first_line(error)) from error
+
+
+def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
+    """Return the error of a commit that Lance would refuse again; None: it may succeed the next time.
+
+    Whether Lance panicked before or after the commit, a look tells.
+    """
+    if not is_definite(error):
+        return None
+    return FailedPrecondition(
+        "COMMIT_REFUSED", f"Lance refuses this commit to {uri}, and would again: {first_line(error)}", uri=uri
+    )
+
+
+ATTEMPTS_KEY = "leman.attempts"
+#: Jobs that were taken over last. An executor that wakes so many takeovers of one table later may commit again.
+_JOBS_KEPT = 64
+
+
+def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
+    """Return the last attempt that has begun, by job, for the jobs that were taken over.
+
+    Anybody may write a config: what is no such record counts as none.
+    """
+    try:
+        stored = json.loads(config.get(ATTEMPTS_KEY) or "{}")
+    except ValueError:
+        return {}
+    if not isinstance(stored, dict):
+        return {}
+    return {job_id: attempt for job_id, attempt in stored.items() if isinstance(attempt, int)}
+
+
+def with_attempt(known: Mapping[str, int], job_id: str, attempt: int) -> str:
+    """Return the record with one more attempt, as it is stored: the latest jobs last, 64 of them at the most."""
+    entries = [(job, number) for job, number in known.items() if job != job_id][-_JOBS_KEPT + 1 :]
+    return json.dumps(dict([*entries, (job_id, attempt)]), separators=(",", ":"))
+
+
+_CONTAINER = 1 << 16
+#: The number that begins a Roaring bitmap in its portable format with containers of runs, and the number of containers
+#: from which on their places are listed.
+_COOKIE, _LISTED_FROM = 12347, 4
+
+
+def update_of(dataset: lance.LanceDataset, files: Sequence[tuple[int, InstallableFile]]) -> LanceOperation.Update:
+    """Return what installs files in fragments of the version of `dataset`; one fragment may get several."""
+    by_fragment: dict[int, list[InstallableFile]] = {}
+    for fragment_id, file in files:
+        by_fragment.setdefault(fragment_id, []).append(file)
+    fragments = []
+    for fragment_id, new in by_fragment.items():
+        fragment = dataset.get_fragment(fragment_id)
+        if fragment is None:
+            raise Aborted("FRAGMENT_GONE", f"Fragment {fragment_id} is not in the table any more")
+        fragments.append(with_files(fragment.metadata, [file.data_file for file in new]))
+    return LanceOperation.Update(
+        updated_fragments=fragments,
+        fields_modified=sorted({field_id for _, file in files for field_id in file.data_file.fields}),
+        update_mode="rewrite_columns",
+        updated_fragment_offsets={fragment.id: all_offsets(fragment.physical_rows) for fragment in fragments},
+    )
+
+
+def are_one_replacement(files: Sequence[tuple[int, InstallableFile]]) -> bool:
+    """Tell whether a DataReplacement takes the files."""
+    fields = {tuple(file.data_file.fields) for _, file in files}
+    return len(fields) == 1 and len({fragment_id for fragment_id, _ in files}) == len(files)
+
+
+def all_offsets(rows: int) -> bytes:
+    """Return the numbers below `rows` as a Roaring bitmap: one run in each container."""
+    sizes = [min(_CONTAINER, rows - begin) for begin in range(0, rows, _CONTAINER)]
+    count = len(sizes)
+    head = struct.pack("<I", _COOKIE | (count - 1) << 16) + ((1 << count) - 1).to_bytes(-(-count // 8), "little")
+    head += b"".join(struct.pack("<HH", key, size - 1) for key, size in enumerate(sizes))
+    if count >= _LISTED_FROM:
+        begin = len(head) + 4 * count
+        head += struct.pack(f"<{count}I", *(begin + 6 * at for at in range(count)))
+    return head + b"".join(struct.pack("<HHH", 1, 0, size - 1) for size in sizes)
+
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
 #: What is kept of a table between commits. By itself Lance keeps the manifest of each version that the handle was at:
@@ -44,7 +182,7 @@ class TableHandle:
     """
 
     def __init__(self, uri: str) -> None:
-        check_store(uri.rpartition("/")[0])
+        check_conditional_puts(uri.rpartition("/")[0])
         self._uri = uri
         self._past: TableSnapshot | None = None
         self._options = options_of(uri)
@@ -96,7 +234,7 @@ class TableHandle:
         Args:
             base: The version that the handle is at, which was checked.
             files: Fragment ids, each with its file.
-            properties: Of the transaction, see `leman_core.storage.commit_history`.
+            properties: Of the transaction, see `leman_core.storage.transactions`.
 
         Raises:
             CommitConflict: Another writer came between.
@@ -260,8 +398,8 @@ class TableHandle:
             CommitUnclear: The commit may have been made.
             FailedPrecondition: as `commit_outcomes`.
         """
-        record = attempts.with_attempt(base.attempts, job_id, attempt)
-        said: dict[str, str | None] = {attempts.ATTEMPTS_KEY: record}
+        record = with_attempt(base.attempts, job_id, attempt)
+        said: dict[str, str | None] = {ATTEMPTS_KEY: record}
         if not base.incarnation:
             said[INCARNATION_KEY] = uuid.uuid4().hex
         operation = LanceOperation.UpdateConfig(config_updates=LanceOperation.UpdateMap(said))
@@ -286,7 +424,7 @@ class TableHandle:
             uri=self._uri,
             version=int(self._dataset.version),
             incarnation=str(config.get(INCARNATION_KEY, "")),
-            attempts=attempts.read(config),
+            attempts=read_attempts(config),
             fields=fields_of(self._dataset),
             fragments=tuple(_fragment(f.metadata) for f in found if f is not None),
             stable_row_ids=bool(self._dataset.has_stable_row_ids),

@@ -1,11 +1,17 @@
-"""The Lance side of commits to views: creation, and one version with everything that a refresh changed."""
+"""Views: creation, placeholders, and one version with everything that a refresh changed.
+
+Placeholders: the rows of a view before it has values.
+
+The Lance side of commits to views: creation, and one version with everything that a refresh changed.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,21 +24,102 @@ from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import DeletionFile, FragmentMetadata
 from lance.schema import LanceSchema
 
-from leman_coordinator.lance_io.commit_outcomes import commit_outcomes
-from leman_coordinator.lance_io.installable_files import InstallableFile, with_files, with_layout_of
-from leman_core.model.errors import FailedPrecondition, NotFound
+from leman_coordinator.lance_io.table_files import InstallableFile, with_files, with_layout_of
+from leman_coordinator.lance_io.table_handle import commit_outcomes
 from leman_core.model.plan import StagedFile
-from leman_core.model.row_address import fragments_of, offsets_of
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID
-from leman_core.model.view_rows import Ids
+from leman_core.model.row_ids import Ids
+from leman_core.model.row_positions import fragments_of, offsets_of
+from leman_core.model.service_errors import FailedPrecondition, NotFound
+from leman_core.model.view import IS_SET, PLACEHOLDER_FILE_PREFIX, SOURCE_ROW_ID
 from leman_core.process.crash_points import crash_point
-from leman_core.storage import column_file_checks, commit_history
-from leman_core.storage.conditional_puts import check_store
+from leman_core.storage import column_files, transactions
 from leman_core.storage.error_translation import using_storage
-from leman_core.storage.object_stores.requests import counted_table
-from leman_core.storage.table_creation import commit_first, create_empty
-from leman_core.storage.tables import INCARNATION_KEY, open_table
-from leman_core.storage.views.files import storage_version
+from leman_core.storage.filesystems import counted_table
+from leman_core.storage.lance_tables import INCARNATION_KEY, open_table
+from leman_core.storage.table_creation import check_conditional_puts, commit_first, create_empty
+from leman_core.storage.view_data_files import ViewFileWriter, storage_version
+
+#: Rows of the first fragments, where the caller leaves the number open. Fragments of a view are written side by side,
+#: and those of a small view should be too: so the first ones are small.
+_FIRST_ROWS = 1 << 16
+#: So many fragments have the same number of rows before the next ones have twice as many.
+_ALIKE = 8
+#: The most rows of a fragment, where the caller leaves the number open.
+_MOST_ROWS = 1 << 18
+_BATCH_BYTES = 8 << 20
+_SAMPLE = 64
+
+
+def stage_placeholders(
+    uri: str, schema: pa.Schema, ids: Iterable[Ids], max_rows_per_fragment: int, version: str | None
+) -> list[StagedFile]:
+    """Write placeholders for the ids, one file for each fragment, and return the files.
+
+    All columns of the view are physically there and NULL, but for the source's row ids, in the order given, and
+    `__is_set`, which is false.
+
+    Args:
+        max_rows_per_fragment: Rows of each file, the last one has the rest; 0: as `fragment_sizes` chooses.
+    """
+    nulls = _Nulls(schema)
+    staged: list[StagedFile] = []
+    writer: ViewFileWriter | None = None
+    sizes = fragment_sizes(max_rows_per_fragment)
+    for piece, ends in _pieces(ids, sizes, nulls.batch_rows):
+        if writer is None:
+            writer = ViewFileWriter(uri, schema, version, PLACEHOLDER_FILE_PREFIX)
+        writer.write(nulls.batch(piece))
+        if ends:
+            staged.append(writer.close())
+            writer = None
+    if writer is not None:
+        staged.append(writer.close())
+    return staged
+
+
+def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
+    """Yield the rows of one fragment after the other, without end; for 0 the sizes are chosen here and grow."""
+    if max_rows_per_fragment:
+        yield from itertools.repeat(max_rows_per_fragment)
+    rows = _FIRST_ROWS
+    while rows < _MOST_ROWS:
+        yield from itertools.repeat(rows, _ALIKE)
+        rows *= 2
+    yield from itertools.repeat(_MOST_ROWS)
+
+
+def _pieces(ids: Iterable[Ids], sizes: Iterator[int], most: int) -> Iterator[tuple[Ids, bool]]:
+    """Yield pieces of at most `most` ids within one fragment, and whether the piece ends its fragment."""
+    room = next(sizes)
+    for piece in ids:
+        at = 0
+        while at < len(piece):
+            taken = piece[at : at + min(room, most)]
+            at += len(taken)
+            room -= len(taken)
+            yield taken, not room
+            room = room or next(sizes)
+
+
+class _Nulls:
+    """Makes batches of placeholders; memory is bounded whatever the width of the columns."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema.remove_metadata()
+        width = sum(pa.nulls(_SAMPLE, field.type).nbytes for field in schema) / _SAMPLE
+        self.batch_rows = int(min(max(_BATCH_BYTES / max(width, 1), _SAMPLE), 1 << 16))
+
+    def batch(self, ids: Ids) -> pa.RecordBatch:
+        return pa.record_batch([self._column(field, ids) for field in self._schema], schema=self._schema)
+
+    @staticmethod
+    def _column(field: pa.Field, ids: Ids) -> pa.Array:
+        if field.name == SOURCE_ROW_ID:
+            return pa.array(np.asarray(ids, np.int64), field.type)
+        if field.name == IS_SET:
+            return pa.array(np.zeros(len(ids), np.bool_), field.type)
+        return pa.nulls(len(ids), field.type)
+
 
 #: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
 LAST_REQUEST = "leman::view::last_request"
@@ -98,7 +185,7 @@ class ViewFiles:
             FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
             LemanError: what `column_file_checks.read_verified` raises.
         """
-        content = column_file_checks.read_verified(self._uri, staged)
+        content = column_files.read_verified(self._uri, staged)
         names = content.schema.names
         fits = bool(names) and set(names) <= self.data_columns if columns is None else set(names) == set(columns)
         if not fits or len(set(names)) < len(names):
@@ -106,7 +193,7 @@ class ViewFiles:
                 "TYPE_MISMATCH", f"{staged.file} holds columns {', '.join(names)}, which do not fit"
             )
         for field in content.schema:
-            if field.type != column_file_checks.type_in_file(self._types[field.name]):
+            if field.type != column_files.type_in_file(self._types[field.name]):
                 raise FailedPrecondition(
                     "TYPE_MISMATCH",
                     f"Type mismatch for column {field.name}: {staged.file} holds {field.type}, "
@@ -132,9 +219,9 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
         CommitUnclear: The view may have been made.
         FailedPrecondition: as `commit_outcomes`.
     """
-    check_store(uri.rpartition("/")[0])
+    check_conditional_puts(uri.rpartition("/")[0])
     made = with_request(schema, request_id)
-    properties = commit_history.view_properties(request_id, job_id, "CreatePlaceholders", len(files))
+    properties = transactions.view_properties(request_id, job_id, "CreatePlaceholders", len(files))
     with commit_outcomes(uri):
         if files:
             template = _template(made)
@@ -149,7 +236,7 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
     return complete_creation(uri)
 
 
-def find(uri: str) -> lance.LanceDataset | None:
+def find_view(uri: str) -> lance.LanceDataset | None:
     """Return the table at a uri; None where there is none.
 
     Raises:
@@ -205,7 +292,7 @@ def apply_delta(
         int(dataset.version),
         merge,
         str(uuid.uuid4()),
-        commit_history.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
+        transactions.view_properties(request_id, job_id, operation, len(change.appended) + len(change.swapped)),
     )
     with commit_outcomes(dataset.uri):
         return counted_table(lance.LanceDataset.commit(dataset, transaction, commit_timeout=_TIMEOUT))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.lance_io import drop_notes, table_removal, view_drop
-from leman_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
-from leman_coordinator.request_deduplication import RequestMemory
-from leman_coordinator.requests import CommitResult
-from leman_core.model.errors import Aborted, Unavailable
+from leman_coordinator.commits.commit_queue import CommitQueues
+from leman_coordinator.commits.commit_requests import CommitResult, RequestMemory
+from leman_coordinator.lance_io import table_removal
+from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear
+from leman_core.model.service_errors import Aborted, Unavailable
 from leman_core.server.blocking import BlockingPool
-from leman_core.storage.incarnations import incarnation_at
+from leman_core.storage.lance_tables import incarnation_at
 from leman_core.storage.locations import database_and_table
 
 _THREADS = 2
@@ -36,8 +35,11 @@ class Names:
             LemanError: what `TableService.DropTable` (protos/leman/v1/tables.proto) names.
         """
         async with self._queues.alone(uri):
-            check, remove = partial(table_removal.check, uri, force=force), partial(table_removal.remove, uri)
-            await self._pool.run(drop_notes.once, uri, request_id, check, remove)
+            check, remove = (
+                partial(table_removal.check_table_drop, uri, force=force),
+                partial(table_removal.remove_table, uri),
+            )
+            await self._pool.run(table_removal.drop_once, uri, request_id, check, remove)
             self._forget(uri)
         return CommitResult(0, operation="DropTable")
 
@@ -50,10 +52,10 @@ class Names:
         database, name = database_and_table(uri)
         async with self._queues.alone(uri):
             check, remove = (
-                partial(view_drop.check, database, name, force=force),
-                partial(view_drop.drop, database, name),
+                partial(table_removal.check_view_drop, database, name, force=force),
+                partial(table_removal.drop_view, database, name),
             )
-            await self._pool.run(drop_notes.once, uri, request_id, check, remove)
+            await self._pool.run(table_removal.drop_once, uri, request_id, check, remove)
             self._forget(uri)
         return CommitResult(0, operation="DropView")
 
@@ -69,9 +71,9 @@ class Names:
         table_removal.check_renames(uri)
         first, second = sorted((uri, new_uri))
         async with self._queues.alone(first), self._queues.alone(second):
-            version = await self._pool.run(table_removal.renamed, new_uri, request_id, body)
+            version = await self._pool.run(table_removal.renamed_version, new_uri, request_id, body)
             if not version:
-                await self._pool.run(partial(table_removal.check, uri, force=force))
+                await self._pool.run(partial(table_removal.check_table_drop, uri, force=force))
                 version = await self._pool.run(_renamed, uri, new_uri, request_id, body)
                 self._forget(uri)
                 self._forget(new_uri)
@@ -86,7 +88,7 @@ class Names:
 
 def _renamed(uri: str, new_uri: str, request_id: str, body: str) -> int:
     try:
-        return table_removal.rename(uri, new_uri, request_id, body)
+        return table_removal.rename_table(uri, new_uri, request_id, body)
     except CommitConflict as conflict:
         raise Aborted("CONFLICT", f"Another writer of {uri} came first: {conflict}. Send the call again") from None
     except CommitUnclear as unclear:

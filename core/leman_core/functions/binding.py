@@ -8,12 +8,12 @@ from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
-from leman_core.model.errors import DataLoss, reused
+from leman_core.model import stored_documents
 from leman_core.model.keys import md5
 from leman_core.model.plan import InputSource
+from leman_core.model.service_errors import DataLoss, reused_request_id
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import NOT_YET, ColumnBinding, ColumnInput, FunctionVersion, InputNames
-from leman_core.storage import sealed_documents, stored_formats
 
 COLUMN_ID = b"leman::column_id"
 UDF_NAME = b"leman::udf_name"
@@ -56,7 +56,7 @@ def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
     if binding.input_names is not None:
         stored[INPUT_NAMES] = json.dumps(dataclasses.asdict(binding.input_names), ensure_ascii=False).encode()
     stored[DIGEST] = _digest(stored).encode()
-    number = _WITHOUT_NAMES if binding.input_names is None else stored_formats.BINDING.current
+    number = _WITHOUT_NAMES if binding.input_names is None else stored_documents.BINDING.current
     stored[FORMAT] = str(number).encode()
     return field.with_metadata(stored)
 
@@ -89,7 +89,7 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
     for field in fields:
         known, _, its_body = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
         if known == md5(request_id) and its_body != body:
-            raise reused(request_id)
+            raise reused_request_id(request_id)
 
 
 def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
@@ -153,7 +153,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
     try:
         stated = metadata.get(FORMAT, None if DIGEST in metadata else b"0")
         where = f"The metadata of column '{field.name}'"
-        stored_formats.BINDING.check(None if stated is None else stated.decode(), where)
+        stored_documents.BINDING.check(None if stated is None else stated.decode(), where)
         if metadata[DIGEST].decode() != _digest(metadata):
             raise ValueError("its digest does not match")
         return ColumnBinding(
@@ -176,7 +176,7 @@ def read(field: pa.Field) -> ColumnBinding | None:
 
 
 def _digest(metadata: Mapping[bytes, bytes]) -> str:
-    return sealed_documents.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
+    return stored_documents.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
 
 
 def _input_names(stored: bytes | None) -> InputNames | None:

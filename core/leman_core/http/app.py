@@ -1,4 +1,10 @@
-"""The ASGI application: every method of gRPC as JSON over HTTP, and the OpenAPI document.
+"""The ASGI application, and whom it answers.
+
+Envelopes of Connect's streams: a byte of flags, four of length, a message.
+
+Whom the HTTP port answers at all: so many at once, pages of named origins, and no borrowed host name.
+
+The ASGI application: every method of gRPC as JSON over HTTP, and the OpenAPI document.
 
 It decides nothing about a call: it sends it to the process's own gRPC server. So tokens, limits, errors and log lines
 are those of gRPC, and a method that a peer serves is forwarded as for every caller.
@@ -8,20 +14,173 @@ from __future__ import annotations
 
 import asyncio
 import binascii
+import contextlib
 import json
+import struct
+from collections.abc import AsyncIterator, Iterator
 from http import HTTPStatus
+from typing import Any
 
 import grpc
 import structlog
 
-from leman_core.http import envelopes, errors
-from leman_core.http.admission import Admission
-from leman_core.http.call import Call, call_of
-from leman_core.http.codecs import CODECS, JSON, Codec, unpadded
-from leman_core.http.errors import HttpRefusal, WireError
-from leman_core.http.exchange import Exchange, Receive, Scope, Send, refusal
-from leman_core.http.methods import Method, methods
-from leman_core.model.errors import Internal, InvalidArgument, LemanError, NotFound, Unimplemented
+from leman_core.http import exchange as errors
+from leman_core.http.exchange import Exchange, HttpRefusal, Receive, Scope, Send, WireError, wire_error_of_refusal
+from leman_core.http.http_calls import CODECS, JSON, Call, Codec, Method, call_of, callable_methods, unpadded
+from leman_core.model.service_errors import (
+    Internal,
+    InvalidArgument,
+    LemanError,
+    NotFound,
+    ResourceExhausted,
+    Unimplemented,
+)
+from leman_core.process.addresses import is_allowed_host, is_bad_origin, is_foreign, is_loopback
+from leman_core.server.authentication import authenticates_callers
+from leman_core.server.request_messages import message_too_large
+from leman_core.settings import Settings
+
+_HEAD = struct.Struct(">BI")
+_COMPRESSED, _LAST = 1, 2
+
+
+def enclose(message: bytes) -> bytes:
+    """Return a message in its envelope."""
+    return _HEAD.pack(0, len(message)) + message
+
+
+def last_envelope(metadata: dict[str, list[str]], error: dict[str, Any] | None = None) -> bytes:
+    """Return the envelope that ends a stream."""
+    told = {"metadata": metadata} | ({"error": error} if error is not None else {})
+    message = json.dumps(told, ensure_ascii=False).encode()
+    return _HEAD.pack(_LAST, len(message)) + message
+
+
+async def read_envelopes(chunks: AsyncIterator[bytes], largest: int) -> AsyncIterator[bytes]:
+    """Yield the messages of a body.
+
+    Raises:
+        InvalidArgument: BAD_ENVELOPE.
+        ResourceExhausted: MESSAGE_TOO_LARGE.
+        Unimplemented: COMPRESSED.
+    """
+    buffer = bytearray()
+    async for chunk in chunks:
+        buffer += chunk
+        while len(buffer) >= _HEAD.size:
+            flags, size = _HEAD.unpack_from(buffer)
+            _check(flags, size, largest)
+            if len(buffer) < _HEAD.size + size:
+                break
+            message = bytes(buffer[_HEAD.size : _HEAD.size + size])
+            del buffer[: _HEAD.size + size]
+            yield message
+    if buffer:
+        raise InvalidArgument("BAD_ENVELOPE", "the body ends in the middle of an envelope: send it to its end")
+
+
+def _check(flags: int, size: int, largest: int) -> None:
+    if flags & _COMPRESSED:
+        raise Unimplemented("COMPRESSED", "compressed messages are not taken: send them as they are")
+    if flags:
+        raise InvalidArgument("BAD_ENVELOPE", f"an envelope of a request has the flags 0, not {flags}")
+    if size > largest:
+        raise message_too_large(size, largest)
+
+
+_REQUEST_HEADERS = "accept, authorization, connect-protocol-version, connect-timeout-ms, content-type, x-request-id"
+_PREFLIGHT_SECONDS = "7200"
+
+
+class Admission:
+    """What decides about a request before its method is looked at.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        server = settings.server
+        self._most = server.max_calls + server.max_streams  # bodies take memory before budgets of methods are asked
+        self.running = 0
+        self._anonymous = not authenticates_callers(settings) or bool(server.anonymous_roles)
+        self._local = is_loopback(server.host)
+        self._origins = frozenset(_parts(server.http_origins))
+        self._hosts = frozenset(name.lower() for name in _parts(server.http_hosts))
+        self._check_origins()
+
+    @contextlib.contextmanager
+    def admitted(self, exchange: Exchange) -> Iterator[None]:
+        """Count a request while it runs, and say to browsers what its page may read.
+
+        Raises:
+            ResourceExhausted: TOO_MANY_CALLS.
+            HttpRefusal: HOST_NOT_LOCAL, ORIGIN_NOT_ALLOWED.
+        """
+        self._check_host(exchange.headers.get("host", ""))
+        self._check_page(exchange)
+        if self.running >= self._most:
+            raise ResourceExhausted("TOO_MANY_CALLS", f"{self.running} requests are at work: try again later")
+        self.running += 1
+        try:
+            yield
+        finally:
+            self.running -= 1
+
+    def _check_origins(self) -> None:
+        for origin in self._origins:
+            if is_bad_origin(origin):
+                raise InvalidArgument(
+                    "BAD_SETTING",
+                    f"LEMAN_SERVER__HTTP_ORIGINS: {origin!r} is no origin of a page: write https://name or "
+                    "https://name:port, in lower case and without a path",
+                )
+        if "*" in self._origins and self._anonymous:
+            raise InvalidArgument(
+                "BAD_SETTING",
+                "LEMAN_SERVER__HTTP_ORIGINS: with `*` every web page may call, and this service answers callers "
+                "without a token. Name the origins, or set LEMAN_SERVER__TOKEN and no LEMAN_SERVER__ANONYMOUS_ROLES",
+            )
+
+    def _check_host(self, host: str) -> None:
+        """Refuse names that a web page can have pointed here (DNS rebinding), where no token protects the service."""
+        if not self._anonymous or is_allowed_host(host, local=self._local, allowed=self._hosts):
+            return
+        raise _forbidden(
+            "HOST_NOT_LOCAL",
+            f"{host[:200]!r} does not name this machine: call it 127.0.0.1 or localhost, or have "
+            "LEMAN_SERVER__HTTP_HOSTS name it",
+        )
+
+    def _check_page(self, exchange: Exchange) -> None:
+        """Refuse what a web page has sent, whatever its verb, unless its origin may call."""
+        origin = exchange.headers.get("origin", "")
+        if is_foreign(exchange.headers, exchange.own_origin, self._origins):
+            page = f"a page of the origin {origin[:200]!r}" if origin else "a page of another site"
+            message = f"{page} may not call this service: have LEMAN_SERVER__HTTP_ORIGINS name its origin"
+            raise _forbidden("ORIGIN_NOT_ALLOWED", message)
+        if not origin:
+            return
+        exchange.extra += [
+            ("access-control-allow-origin", origin),
+            ("access-control-expose-headers", "x-request-id, trailer-x-request-id, retry-after"),
+            ("vary", "origin"),
+        ]
+        if exchange.method == "OPTIONS":
+            exchange.extra += [
+                ("access-control-allow-methods", "GET, POST"),
+                ("access-control-allow-headers", _REQUEST_HEADERS),
+                ("access-control-max-age", _PREFLIGHT_SECONDS),
+            ]
+
+
+def _parts(setting: str) -> Iterator[str]:
+    return (part for part in map(str.strip, setting.split(",")) if part)
+
+
+def _forbidden(reason: str, message: str) -> HttpRefusal:
+    return HttpRefusal(HTTPStatus.FORBIDDEN, InvalidArgument(reason, message))
+
 
 _LINES = "application/x-ndjson"
 _OPENAPI = "/openapi.json"
@@ -111,7 +270,7 @@ class HttpFront:
             except grpc.aio.AioRpcError as error:
                 if not exchange.begun:
                     raise
-                told = json.dumps({"error": errors.of_call(error).body}, ensure_ascii=False)
+                told = json.dumps({"error": errors.wire_error_of_call(error).body}, ensure_ascii=False)
                 await exchange.write(told.encode() + b"\n")
         if not exchange.begun:
             await exchange.begin(HTTPStatus.OK, head)
@@ -128,16 +287,16 @@ class HttpFront:
             await self._send_envelopes(exchange, call, codec)
         except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
             failure = _wire(error, exchange.path)
-        await exchange.write(envelopes.last_envelope(metadata, failure.body if failure else None), more=False)
+        await exchange.write(last_envelope(metadata, failure.body if failure else None), more=False)
 
     async def _send_envelopes(self, exchange: Exchange, call: Call, codec: Codec) -> None:
-        requests = [message async for message in envelopes.opened(exchange.chunks(), self._bound(codec))]
+        requests = [message async for message in read_envelopes(exchange.chunks(), self._bound(codec))]
         if len(requests) != 1:
             raise InvalidArgument("BAD_ENVELOPE", f"the body has {len(requests)} messages, where one is asked for")
         request = await codec.to_grpc(requests[0], call.method.request)
         with call.open(self._channel, request, exchange) as opened:
             async for message in opened:
-                await exchange.write(envelopes.enclosed(await codec.from_grpc(message, call.method.response)))
+                await exchange.write(enclose(await codec.from_grpc(message, call.method.response)))
             await call.take_trailers(opened)
 
 
@@ -148,13 +307,13 @@ def _is_cancelled() -> bool:
 
 def _wire(error: Exception, path: str) -> WireError:
     if isinstance(error, grpc.aio.AioRpcError):
-        return errors.of_call(error)
+        return errors.wire_error_of_call(error)
     if isinstance(error, HttpRefusal):
-        return refusal(error)
+        return wire_error_of_refusal(error)
     if isinstance(error, LemanError):
-        return errors.of_error(error)
+        return errors.wire_error(error)
     log.error("a request over HTTP failed", path=path, exc_info=error)
-    return errors.of_error(Internal("INTERNAL_BUG", "a bug in the service; its log says more"))
+    return errors.wire_error(Internal("INTERNAL_BUG", "a bug in the service; its log says more"))
 
 
 def _method(exchange: Exchange) -> Method:
@@ -164,7 +323,7 @@ def _method(exchange: Exchange) -> Method:
         HttpRefusal: NO_SUCH_METHOD, HTTP_METHOD.
         Unimplemented: CLIENT_STREAM.
     """
-    method = methods().get(exchange.path)
+    method = callable_methods().get(exchange.path)
     if method is None:
         error: LemanError = NotFound(
             "NO_SUCH_METHOD",

@@ -1,18 +1,118 @@
-"""One request and its answer, over ASGI."""
+"""One request and its answer over ASGI, and errors as the Connect protocol writes them.
+
+Errors as the Connect protocol writes them: a JSON object and an HTTP status.
+
+One request and its answer, over ASGI.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import contextlib
 import json
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, MutableMapping
+from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 from urllib.parse import parse_qs
 
-from leman_core.http.errors import HttpRefusal, WireError, of_error
-from leman_core.model.errors import InvalidArgument
-from leman_core.server.unreadable import too_large
+import grpc
+from google.protobuf import json_format
+from google.protobuf.any_pb2 import Any as AnyMessage
+from google.protobuf.message import DecodeError
+from google.rpc import error_details_pb2, status_pb2
+
+from leman_core.model.service_errors import InvalidArgument, LemanError
+from leman_core.server import status
+from leman_core.server.request_messages import message_too_large
+
+#: Connect's word for a code, and the HTTP status of a unary answer: https://connectrpc.com/docs/protocol/#error-codes
+_CODES: dict[grpc.StatusCode, tuple[str, int]] = {
+    grpc.StatusCode.CANCELLED: ("canceled", 499),
+    grpc.StatusCode.UNKNOWN: ("unknown", 500),
+    grpc.StatusCode.INVALID_ARGUMENT: ("invalid_argument", 400),
+    grpc.StatusCode.DEADLINE_EXCEEDED: ("deadline_exceeded", 504),
+    grpc.StatusCode.NOT_FOUND: ("not_found", 404),
+    grpc.StatusCode.ALREADY_EXISTS: ("already_exists", 409),
+    grpc.StatusCode.PERMISSION_DENIED: ("permission_denied", 403),
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ("resource_exhausted", 429),
+    grpc.StatusCode.FAILED_PRECONDITION: ("failed_precondition", 400),
+    grpc.StatusCode.ABORTED: ("aborted", 409),
+    grpc.StatusCode.OUT_OF_RANGE: ("out_of_range", 400),
+    grpc.StatusCode.UNIMPLEMENTED: ("unimplemented", 501),
+    grpc.StatusCode.INTERNAL: ("internal", 500),
+    grpc.StatusCode.UNAVAILABLE: ("unavailable", 503),
+    grpc.StatusCode.DATA_LOSS: ("data_loss", 500),
+    grpc.StatusCode.UNAUTHENTICATED: ("unauthenticated", 401),
+}
+
+
+class HttpRefusal(Exception):
+    """A request that HTTP has a status of its own for, such as 405."""
+
+    def __init__(self, http_status: HTTPStatus, error: LemanError, *headers: tuple[str, str]) -> None:
+        super().__init__(error.message)
+        self.http_status = http_status
+        self.error = error
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True)
+class WireError:
+    """An error, ready to be sent."""
+
+    http_status: int
+    body: dict[str, Any]
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+def wire_error(error: LemanError) -> WireError:
+    """Return the wire form of an error that was found here."""
+    return _wire(status.code_of(error), status.to_status(error))
+
+
+def wire_error_of_call(error: grpc.aio.AioRpcError) -> WireError:
+    """Return the wire form of the error that a call ended with."""
+    trailers = cast("Iterable[tuple[str, str | bytes]]", error.trailing_metadata() or ())
+    packed = next((value for key, value in trailers if key == status.DETAILS_KEY), None)
+    found = status_pb2.Status(message=error.details() or "")
+    if isinstance(packed, bytes):
+        with contextlib.suppress(DecodeError):
+            found = status_pb2.Status.FromString(packed)
+    return _wire(error.code(), found)
+
+
+def _wire(code: grpc.StatusCode, found: status_pb2.Status) -> WireError:
+    word, http_status = _CODES[code]
+    body: dict[str, Any] = {"code": word, "message": found.message}
+    if found.details:
+        body["details"] = [_detail(detail) for detail in found.details]
+    return WireError(http_status, body, tuple(_error_headers(code, found)))
+
+
+def _detail(detail: AnyMessage) -> dict[str, Any]:
+    """Return a detail with its bytes, and what they say."""
+    told: dict[str, Any] = {
+        "type": detail.type_url.rpartition("/")[2],
+        "value": base64.b64encode(detail.value).decode().rstrip("="),
+    }
+    with contextlib.suppress(TypeError, DecodeError):  # a type that is not known here
+        debug = json_format.MessageToDict(detail)
+        debug.pop("@type", None)
+        told["debug"] = debug
+    return told
+
+
+def _error_headers(code: grpc.StatusCode, found: status_pb2.Status) -> Iterable[tuple[str, str]]:
+    if code is grpc.StatusCode.UNAUTHENTICATED:
+        yield "www-authenticate", "Bearer"
+    retry = error_details_pb2.RetryInfo()
+    if any(detail.Unpack(retry) for detail in found.details):
+        yield "retry-after", str(max(1, math.ceil(retry.retry_delay.ToTimedelta().total_seconds())))
+
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -81,12 +181,12 @@ class Exchange:
         """
         told = self.headers.get("content-length", "")
         if told.isdigit() and int(told) > largest:
-            raise too_large(int(told), largest)
+            raise message_too_large(int(told), largest)
         taken = bytearray()
         async for chunk in self.chunks():
             taken += chunk
             if len(taken) > largest:
-                raise too_large(len(taken), largest)
+                raise message_too_large(len(taken), largest)
         return bytes(taken)
 
     async def hung_up(self) -> None:
@@ -129,9 +229,9 @@ def _headers(pairs: Iterable[tuple[bytes, bytes]]) -> Mapping[str, str]:
     return found
 
 
-def refusal(refused: HttpRefusal) -> WireError:
+def wire_error_of_refusal(refused: HttpRefusal) -> WireError:
     """Return the wire form of a refusal that has an HTTP status of its own."""
-    error = of_error(refused.error)
+    error = wire_error(refused.error)
     return WireError(refused.http_status, error.body, (*error.headers, *refused.headers))
 
 

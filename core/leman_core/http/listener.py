@@ -15,13 +15,12 @@ import grpc
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from leman_core.http.admission import Admission
-from leman_core.http.app import HttpFront
-from leman_core.model.errors import InvalidArgument, Unavailable
+from leman_core.http.app import Admission, HttpFront
+from leman_core.model.service_errors import InvalidArgument, Unavailable
+from leman_core.process.addresses import LISTEN_ERRORS, bind_failure
 from leman_core.process.temp_folders import socket_folder
-from leman_core.server.bind_failures import LISTEN_ERRORS, bind_failure
+from leman_core.server.request_messages import TRANSPORT_FACTOR
 from leman_core.server.tls import TlsFiles, renew_at_handshakes
-from leman_core.server.unreadable import TRANSPORT_FACTOR
 from leman_core.settings import Settings
 
 #: Seconds in which the head of a request must be there, the TLS handshake included.

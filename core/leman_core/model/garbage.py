@@ -6,7 +6,7 @@ import enum
 import re
 from dataclasses import dataclass
 
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 
 DAY = 86400.0
 #: Garbage younger than this stays, unless another age is asked for.

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
 from leman_core.model.plan import BackfillSpec, ReasonCount
-from leman_core.model.ranges import RowRange
-from leman_core.model.refresh import RefreshJournal, RefreshResult, RefreshSpec
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import IndexCoverage
+from leman_core.model.view import RefreshJournal, RefreshResult, RefreshSpec
 
 
 class JobState(enum.Enum):
@@ -80,7 +80,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobError:
-    """Why a job failed. `kind` is the class in `leman_core.model.errors`."""
+    """Why a job failed. `kind` is the class in `leman_core.model.service_errors`."""
 
     kind: str
     reason: str
@@ -146,7 +146,7 @@ class Job:
     source_incarnation: str = ""
     """Likewise for the source of a view that it refreshes: `view_metadata.identity` of the version to go to."""
     request_body: str = ""
-    """Digest of the whole message that asked for it: see `leman_core.server.request_digest`."""
+    """Digest of the whole message that asked for it: see `leman_core.server.request_messages`."""
     refresh_result: RefreshResult | None = None
     refresh_journal: RefreshJournal = field(default_factory=RefreshJournal)
     """What an executor has to know that takes a refresh over."""
@@ -225,7 +225,7 @@ class StateOfJob(Protocol):
 _State = TypeVar("_State", bound=StateOfJob)
 
 
-def counted(known: _State | None, said: _State) -> _State:
+def newer_state(known: _State | None, said: _State) -> _State:
     """Return which of two states of a job counts, where `said` was written down after `known`.
 
     The first terminal state is final, but for the word that the job was deleted, after which nothing counts. An
@@ -239,7 +239,7 @@ def counted(known: _State | None, said: _State) -> _State:
     return known if said.attempt == known.attempt and said.executor != known.executor else said
 
 
-def deleted(job: Job, now: float) -> Job:
+def deleted_job(job: Job, now: float) -> Job:
     """Return what is left in the history of a job that has ended and is deleted: that its id is taken."""
     return Job(
         job.job_id,

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 
 _RANGE = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_range-(?P<start>[0-9]+)-(?P<end>[0-9]+)", re.DOTALL)
 _RECORD = re.compile(r"(?P<prefix>.+)_frag-(?P<frag>[0-9]+)_file", re.DOTALL)

@@ -1,4 +1,6 @@
-"""States of the rows of a column file of which not all rows are computed.
+"""What a column file says about its rows: the state of each, and which may differ from the files that it replaced.
+
+States of the rows of a column file of which not all rows are computed.
 
 A NULL in a column file may be a computed NULL, a row that failed, or a row that nobody asked for yet; only the states
 tell them apart. They travel inside the file as a global buffer. Which rows are NULL is in another one: Lance would read
@@ -6,6 +8,12 @@ all values to tell it.
 
 A column may keep values of earlier versions of its function (`docs/decisions/0009-kept-values.md`). Where a file has
 such rows, a state carries the version too: see `of_version`.
+
+Which rows of a column file may differ from those of the files that it replaced, one after the other.
+
+A column file that extends another one keeps most of its values. What is computed from the column is stale in the other
+rows only, and the planner can tell which those are: the file lists its predecessors, each with a bit for each row. The
+list travels inside the file as a global buffer. See `docs/decisions/0054-stale-by-rows.md`.
 """
 
 from __future__ import annotations
@@ -21,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from leman_core.storage import stored_formats
-from leman_core.storage.stored_formats import StoredFormat
+from leman_core.model import stored_documents
+from leman_core.model.stored_documents import StoredFormat
 
 _LENGTH_BYTES = 4
 _DIGEST_BYTES = 8
@@ -45,17 +53,17 @@ _VERSION_SHIFT = 2
 _STATE_MASK = 3
 
 
-def of_version(state: RowState, version: int) -> int:
+def with_version(state: RowState, version: int) -> int:
     """Return a state with the number of the version that it is of: 0 is the file's own, n the n-th earlier one."""
     return state | version << _VERSION_SHIFT
 
 
-def kinds(states: States) -> States:
+def state_kinds(states: States) -> States:
     """Return the states alone, without their versions."""
     return states & np.uint8(_STATE_MASK)
 
 
-def versions(states: States) -> States:
+def state_versions(states: States) -> States:
     """Return the versions' numbers alone."""
     return states >> np.uint8(_VERSION_SHIFT)
 
@@ -85,15 +93,15 @@ class StateSummary:
         return sum(failed for _, _, failed in self.older)
 
 
-def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequence[str] = ()) -> StateSummary:
+def summarize_states(states: States, filters: frozenset[str] = frozenset(), older: Sequence[str] = ()) -> StateSummary:
     """Count the states.
 
     Args:
         older: first halves of fingerprints, of the versions from 1 on.
     """
-    counts = np.bincount(states, minlength=of_version(RowState.DELETED, len(older)) + 1)
+    counts = np.bincount(states, minlength=with_version(RowState.DELETED, len(older)) + 1)
     pairs = [
-        (part, int(counts[of_version(RowState.COMPUTED, n)]), int(counts[of_version(RowState.FAILED, n)]))
+        (part, int(counts[with_version(RowState.COMPUTED, n)]), int(counts[with_version(RowState.FAILED, n)]))
         for n, part in enumerate(older, 1)
     ]
     listed = tuple(pair for pair in pairs if pair[1] or pair[2])
@@ -102,7 +110,7 @@ def summarize(states: States, filters: frozenset[str] = frozenset(), older: Sequ
     )
 
 
-def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
+def summary_for_version(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
     """Return the counts of a file whose own version is `own`, as the version `accepted[0]` sees them.
 
     Rows of a version that is not among `accepted` count as untouched.
@@ -121,7 +129,7 @@ def seen_from(summary: StateSummary, own: str, accepted: Sequence[str]) -> State
     )
 
 
-def translate(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
+def translate_states(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
     """Do what `seen_from` does, row by row: versions become places in `accepted`."""
     if own == accepted[0] and not older:
         return states
@@ -129,11 +137,11 @@ def translate(states: States, own: str, older: Sequence[str], accepted: Sequence
     for number, part in enumerate((own, *older)):
         if part in accepted:
             for state in (RowState.COMPUTED, RowState.FAILED):
-                table[of_version(state, number)] = of_version(state, accepted.index(part))
+                table[with_version(state, number)] = with_version(state, accepted.index(part))
     return table[states]
 
 
-def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
+def encode_states(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
     """Return the states as bytes, with their summary.
 
     They are the header length (4 bytes, little endian), a JSON header, a digest of all the rest (8 bytes), and zlib of
@@ -142,9 +150,9 @@ def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -
     Args:
         older: as in `summarize`.
     """
-    summary = summarize(states, filters, older)
+    summary = summarize_states(states, filters, older)
     fields: dict[str, typing.Any] = {
-        "format": stored_formats.ROW_STATES.current,
+        "format": stored_documents.ROW_STATES.current,
         "rows": len(states),
         "untouched": summary.untouched,
         "failed": summary.failed,
@@ -163,7 +171,7 @@ def encode(states: States, filters: frozenset[str], older: Sequence[str] = ()) -
 
 def encode_nulls(nulls: npt.NDArray[np.bool_]) -> bytes:
     """Return which rows of a column file are NULL as bytes; they are laid out as those of `encode`, at a bit a row."""
-    fields = {"format": stored_formats.NULL_ROWS.current, "rows": len(nulls), "nulls": int(np.count_nonzero(nulls))}
+    fields = {"format": stored_documents.NULL_ROWS.current, "rows": len(nulls), "nulls": int(np.count_nonzero(nulls))}
     return _sealed(fields, np.packbits(nulls, bitorder="little").tobytes())
 
 
@@ -173,7 +181,7 @@ def decode_nulls(buffer: bytes) -> npt.NDArray[np.int64]:
     Raises:
         ValueError: the buffer is damaged.
     """
-    header = _header(buffer, stored_formats.NULL_ROWS)
+    header = _header(buffer, stored_documents.NULL_ROWS)
     if not header["nulls"]:
         return np.empty(0, np.int64)
     packed = np.frombuffer(zlib.decompress(buffer[_end_of_header(buffer) + _DIGEST_BYTES :]), np.uint8)
@@ -183,16 +191,16 @@ def decode_nulls(buffer: bytes) -> npt.NDArray[np.int64]:
 def _sealed(fields: dict[str, typing.Any], states: bytes) -> bytes:
     header = json.dumps(fields).encode()
     head, packed = len(header).to_bytes(_LENGTH_BYTES, "little") + header, zlib.compress(states, 1)
-    return head + _digest(head, packed) + packed
+    return head + _states_digest(head, packed) + packed
 
 
-def _digest(head: bytes | memoryview, packed: bytes | memoryview) -> bytes:
+def _states_digest(head: bytes | memoryview, packed: bytes | memoryview) -> bytes:
     digest = xxhash.xxh3_64(head)
     digest.update(packed)
     return digest.digest()
 
 
-def check(buffer: bytes) -> None:
+def check_states(buffer: bytes) -> None:
     """Check that a buffer is whole; later calls may rely on it.
 
     Raises:
@@ -201,7 +209,7 @@ def check(buffer: bytes) -> None:
     _header(buffer)
 
 
-def decode_summary(buffer: bytes) -> StateSummary:
+def decode_state_summary(buffer: bytes) -> StateSummary:
     """Return what the header says.
 
     Raises:
@@ -218,7 +226,7 @@ def decode_summary(buffer: bytes) -> StateSummary:
     )
 
 
-def decode(buffer: bytes) -> States:
+def decode_states(buffer: bytes) -> States:
     """Return one state for each physical row; versions are those of the file: see `decode_for`.
 
     Raises:
@@ -235,21 +243,23 @@ def decode(buffer: bytes) -> States:
     return states[:rows]
 
 
-def decode_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
+def decode_states_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
     """Return the states of a file whose own version is `own`, as the version `accepted[0]` sees them.
 
     See `translate`.
     """
-    return translate(decode(buffer), own, [part for part, _, _ in decode_summary(buffer).older], accepted)
+    return translate_states(
+        decode_states(buffer), own, [part for part, _, _ in decode_state_summary(buffer).older], accepted
+    )
 
 
 def _header(buffer: bytes, kind: StoredFormat | None = None) -> dict[str, typing.Any]:
     """Return the header of whole bytes of a kind; None: those of `encode`."""
-    kind = kind or stored_formats.ROW_STATES
+    kind = kind or stored_documents.ROW_STATES
     end = _end_of_header(buffer)
     packed = end + _DIGEST_BYTES
     whole = memoryview(buffer)
-    if bytes(whole[end:packed]) != _digest(whole[:end], whole[packed:]):
+    if bytes(whole[end:packed]) != _states_digest(whole[:end], whole[packed:]):
         raise ValueError(f"the digest of the {kind.called} does not match")
     header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES:end])
     kind.check(header.get("format"), "What a column file says of its rows")
@@ -258,3 +268,72 @@ def _header(buffer: bytes, kind: StoredFormat | None = None) -> dict[str, typing
 
 def _end_of_header(buffer: bytes) -> int:
     return _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "little")
+
+
+Mask = npt.NDArray[np.bool_]
+
+#: The longest list of predecessors: what was computed from an older file is computed again.
+MOST_PREDECESSORS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Predecessor:
+    """A file that held the column in the same fragment before."""
+
+    file: str
+    rows: int
+    #: A bit for each physical row, as `numpy.packbits` gives them.
+    bits: bytes
+
+    @classmethod
+    def of_mask(cls, file: str, changed: Mask) -> Predecessor:
+        """Return a predecessor with a mask as `changed` gives it."""
+        return cls(file, len(changed), np.packbits(changed).tobytes())
+
+    @property
+    def changed(self) -> Mask:
+        """Return for each physical row whether its value may be another one now. All other rows have the same value."""
+        return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.rows).astype(np.bool_)
+
+
+def add_predecessor(file: str, changed: Mask, earlier: Sequence[Predecessor]) -> list[Predecessor]:
+    """Return the predecessors of a file that replaces `file`, the latest first.
+
+    Args:
+        file: what is replaced.
+        changed: rows whose value may differ from the one in `file`.
+        earlier: the predecessors of `file`.
+    """
+    older = [Predecessor.of_mask(p.file, p.changed | changed) for p in earlier if p.rows == len(changed)]
+    return [Predecessor.of_mask(file, changed), *older][:MOST_PREDECESSORS]
+
+
+def encode_predecessors(predecessors: Sequence[Predecessor]) -> bytes:
+    """Return the list as bytes: header length (4 bytes, little endian), JSON header, digest (8 bytes), zlib of bits."""
+    rows = predecessors[0].rows if predecessors else 0
+    header = json.dumps({"rows": rows, "files": [p.file for p in predecessors]}).encode()
+    head = len(header).to_bytes(_LENGTH_BYTES, "little") + header
+    packed = zlib.compress(b"".join(p.bits for p in predecessors), 1)
+    return head + _predecessors_digest(head, packed) + packed
+
+
+def decode_predecessors(buffer: bytes) -> list[Predecessor]:
+    """Return the list.
+
+    Raises:
+        ValueError: the buffer is damaged.
+    """
+    end = _LENGTH_BYTES + int.from_bytes(buffer[:_LENGTH_BYTES], "little")
+    begin = end + _DIGEST_BYTES
+    if buffer[end:begin] != _predecessors_digest(buffer[:end], buffer[begin:]):
+        raise ValueError("the digest of the changed rows does not match")
+    header = json.loads(buffer[_LENGTH_BYTES:end])
+    rows, files = int(header["rows"]), header["files"]
+    bits, each = zlib.decompress(buffer[begin:]), (rows + 7) // 8
+    return [Predecessor(str(file), rows, bits[at * each : (at + 1) * each]) for at, file in enumerate(files)]
+
+
+def _predecessors_digest(head: bytes, packed: bytes) -> bytes:
+    digest = xxhash.xxh3_64(head)
+    digest.update(packed)
+    return digest.digest()

@@ -1,4 +1,11 @@
-"""A table as the manifest describes it."""
+"""A table as its manifest and its history describe it, and the rows that a request added to it.
+
+A table as the manifest describes it.
+
+What compactions did, as the table's history tells.
+
+The rows that a request stood for: how many, and digests of their columns and values.
+"""
 
 from __future__ import annotations
 
@@ -107,7 +114,7 @@ class TableSnapshot:
     #: and made again at the same path. Empty on a table that Leman never touched.
     incarnation: str
     fields: tuple[TableField, ...]
-    #: See `leman_core.model.fragment_columns` for very many.
+    #: See `leman_core.model.plan_columns` for very many.
     fragments: Sequence[Fragment] = field(repr=False)
     stable_row_ids: bool = False
     #: Version of the Lance file format that its data is to be written in.
@@ -191,3 +198,60 @@ class IndexCoverage:
     def is_stale(self) -> bool:
         """Tell whether a fast search by it misses rows."""
         return self.rows_left_out > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """One group of fragments of one compaction."""
+
+    #: The version of the table in which the old fragments can be read.
+    before: int
+    old: tuple[Fragment, ...]
+    new: tuple[Fragment, ...]
+
+    def place_of(self, file: str) -> tuple[Fragment, int]:
+        """Return the new fragment that had a file when it was made, and how many rows the new ones before it have."""
+        at = next(i for i, new in enumerate(self.new) if any(f.path == file for f in new.files))
+        return self.new[at], sum(new.physical_rows for new in self.new[:at])
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionHistory:
+    """Where files come from. A file that is in neither collection was written by no compaction."""
+
+    #: By name of the file that was made.
+    rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
+    #: Files that are older than what is left of the history, or than what was looked at.
+    lost: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class SentRows:
+    """Rows as they were sent. Two of the same text are the same rows, in whichever batches they came."""
+
+    rows: int
+    #: Tells other names or types of columns apart.
+    columns: str
+    #: Tells other values apart, and another order of rows.
+    values: str
+
+    def __str__(self) -> str:
+        return f"{self.rows}:{self.columns}:{self.values}"
+
+    @classmethod
+    def parse(cls, text: str) -> SentRows:
+        """Return what `str` gave.
+
+        Raises:
+            ValueError: it is another text.
+        """
+        rows, columns, values = text.split(":")
+        return cls(int(rows), columns, values)
+
+    def difference(self, now: SentRows) -> str:
+        """Say what is other about other rows than these, which came first."""
+        if self.rows != now.rows:
+            return f"{self.rows} rows came with it first, now {now.rows}"
+        if self.columns != now.columns:
+            return f"the {self.rows} rows that came with it first had other columns, or other types"
+        return f"the {self.rows} rows that came with it first had other values, or another order"

@@ -1,4 +1,9 @@
-"""User-defined functions and computed columns, as the catalog knows them."""
+"""Functions, computed columns and previews, as the catalog knows them.
+
+User-defined functions and computed columns, as the catalog knows them.
+
+A preview: a function that is to be tried on a few rows.
+"""
 
 from __future__ import annotations
 
@@ -240,3 +245,27 @@ class ColumnBinding:
     @property
     def _since(self) -> str:
         return f" {self.input_names.since}" if self.input_names is not None and self.input_names.since else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreviewSpec:
+    """What is asked of a preview; meanings in `protos/leman/v1/jobs.proto`."""
+
+    database: str
+    table: str
+    column: str = ""
+    udf_name: str = ""
+    udf_version: str = ""
+    definition: UdfDefinition | None = None
+    sql_expression: str = ""
+    #: That of the expression; None: what it was registered with.
+    error_policy: ErrorPolicy | None = None
+    input_columns: tuple[str, ...] = ()
+    where: str = ""
+    read_version: int = 0
+    read_tag: str = ""
+
+    @property
+    def names_function(self) -> bool:
+        """Tell whether a function is named, and not only a column."""
+        return bool(self.udf_name or self.sql_expression or self.definition is not None)

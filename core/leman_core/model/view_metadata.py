@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from leman_core.model import keys
-from leman_core.model.errors import DataLoss
-from leman_core.model.refresh import AskedCommit
+from leman_core.model import keys, stored_documents
+from leman_core.model.service_errors import DataLoss
 from leman_core.model.table import TableSnapshot
 from leman_core.model.view import (
+    AskedCommit,
     EarlierState,
     FailedNote,
     ViewColumn,
@@ -23,7 +23,6 @@ from leman_core.model.view import (
     ViewFunction,
     ViewQuery,
 )
-from leman_core.storage import sealed_documents, stored_formats
 
 PREFIX = "leman::view::"
 QUERY = f"{PREFIX}query"
@@ -93,7 +92,7 @@ def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinit
     try:
         stored = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")}
         if FORMAT in stored:
-            stored_formats.VIEW.check(stored[FORMAT], "The metadata of the view")
+            stored_documents.VIEW.check(stored[FORMAT], "The metadata of the view")
         return _read(stored, uri.rpartition("/")[0])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataLoss(
@@ -226,7 +225,7 @@ def _place(definition: ViewDefinition) -> dict[str, str]:
 
 
 def _sealed(definition: ViewDefinition) -> dict[str, str]:
-    return {DIGEST: sealed_documents.digest_of(_stored(definition))}
+    return {DIGEST: stored_documents.digest_of(_stored(definition))}
 
 
 def _stored(definition: ViewDefinition) -> dict[str, str]:
@@ -262,7 +261,7 @@ def _query_json(query: ViewQuery) -> dict[str, Any]:
 def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
     """Return the definition that is stored, of a view in the database `home`; empty: it is not known."""
     covered = (*_COVERED, *(key for key in _LATER if key in stored))
-    if stored[DIGEST] != sealed_documents.digest_of({key: stored[key] for key in covered}):
+    if stored[DIGEST] != stored_documents.digest_of({key: stored[key] for key in covered}):
         raise ValueError("its digest does not match")
     query = _query(json.loads(stored[QUERY]))
     filled = json.loads(stored[FILLED])

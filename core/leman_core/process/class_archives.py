@@ -50,7 +50,7 @@ def summary(place: Path | None) -> str:
 def main(argv: list[str] | None = None) -> int:
     """Run `python -m leman_core.process.class_archives [--clean]`."""
     from leman_core import settings as config  # noqa: PLC0415 - which shows what is here
-    from leman_core.model.errors import InvalidArgument  # noqa: PLC0415
+    from leman_core.model.service_errors import InvalidArgument  # noqa: PLC0415
 
     parser = argparse.ArgumentParser(
         prog="python -m leman_core.process.class_archives", description="Archives of Spark's classes."

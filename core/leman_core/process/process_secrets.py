@@ -1,4 +1,9 @@
-"""Keep settings, secrets among them, from other processes of the same user and from what this one starts."""
+"""Keep secrets from other processes: settings, and variables with credentials.
+
+Environment variables with credentials: taken out of the environment when they are read, and kept here.
+
+Keep settings, secrets among them, from other processes of the same user and from what this one starts.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,25 @@ import os
 import re
 
 from leman_core.process import environment
+from leman_core.process.environment import blank_shown
 from leman_core.settings import PREFIX
+
+_taken: dict[str, str] = {}
+
+
+def take_secret_env(name: str) -> str:
+    """Return the value of a variable, which what this process starts does not inherit; empty: it was never set."""
+    value = os.environ.pop(name, "")
+    if value:
+        _taken[name] = value
+        blank_shown(lambda shown: shown != name)
+    return _taken.get(name, "")
+
+
+def forget_secret_env() -> None:
+    """Keep none any more: what is forked from this process has its memory."""
+    _taken.clear()
+
 
 MASK = "***"
 _URL_PASSWORD = re.compile(r"(?<=://)[^/@\s\"]*:[^/@\s\"]+(?=@)")

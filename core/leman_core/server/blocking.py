@@ -1,13 +1,18 @@
-"""Blocking work (Lance, files) of an event loop: a bounded pool of threads with a bounded queue.
+"""Run blocking work in a bounded pool of threads, and bound how many calls of a kind work at once.
+
+Blocking work (Lance, files) of an event loop: a bounded pool of threads with a bounded queue.
 
 A store that does not answer keeps threads for minutes, and nothing can end them. So a call of a store whose caller has
 gone gives its turn to the next, and keeps its thread alone; a place of which nothing is at work gets a turn although
 others take all; and calls of a store in which many are stuck so are refused.
+
+How many calls of a kind may be at work at once.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import functools
 import os
@@ -19,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import ParamSpec, Self, TypeVar, cast
 
-from leman_core.model.errors import ResourceExhausted, Unavailable
+from leman_core.model.service_errors import ResourceExhausted, Unavailable
 from leman_core.storage.locations import store_of
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 
@@ -307,7 +312,7 @@ class PoolOfPlace:
 _OF_JOBS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, BlockingPool] = weakref.WeakKeyDictionary()
 
 
-async def in_job_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_job_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
     """Run what a job does with files in a thread: jobs over a store that does not answer leave threads to the others.
 
     Each event loop has as many threads for that as asyncio has for `to_thread`. Raises what `BlockingPool.run` raises.
@@ -322,3 +327,41 @@ async def in_job_thread(function: Callable[P, T], /, *args: P.args, **kwargs: P.
 def _tell(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
     if not loop.is_closed():
         loop.call_soon_threadsafe(callback)
+
+
+#: Places beyond all, for calls about a store of which nothing is at work: another one may not answer any of its calls.
+
+
+class ConcurrencyLimiter:
+    """A number of places on one event loop. Who finds none is refused at once: waiting would hold a call open."""
+
+    def __init__(self, most: int, reason: str, what: str) -> None:
+        """Offer `most` places.
+
+        Args:
+            reason: of the refusal.
+            what: the calls, for people: "calls of ReadRows".
+        """
+        self._most = most
+        self._taken = 0
+        self._of_store: Counter[str] = Counter()
+        self._reason = reason
+        self._what = what
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Take a place until the context ends.
+
+        Raises:
+            ResourceExhausted: all are taken.
+        """
+        store = STORE.get()
+        if self._taken >= (self._most if self._of_store[store] else self._most + _RESERVE):
+            raise ResourceExhausted(self._reason, f"{self._taken} {self._what} are at work already: try again later")
+        self._taken += 1
+        self._of_store[store] += 1
+        try:
+            yield
+        finally:
+            self._taken -= 1
+            self._of_store[store] -= 1

@@ -12,13 +12,12 @@ from typing import Any, NoReturn, TypeAlias
 import grpc
 import structlog
 
-from leman_core.model.errors import CALL_NOT_OFFERED, LemanError, ResourceExhausted, Unavailable, Unimplemented
+from leman_core.model.service_errors import CALL_NOT_OFFERED, LemanError, ResourceExhausted, Unavailable, Unimplemented
 from leman_core.server import status
 from leman_core.server.interceptors import REQUEST_ID
 from leman_core.settings import Server
-from leman_core.telemetry import measures
-from leman_core.telemetry.call_measures import measure_call, method_attributes
-from leman_core.telemetry.instruments import Attributes
+from leman_core.telemetry import instruments
+from leman_core.telemetry.instruments import Attributes, measure_call, method_attributes
 
 #: Services that are never refused: who asks whether a process lives is to hear that it does.
 _NEVER_REFUSED = ("/grpc.health.v1.Health/", "/grpc.reflection.")
@@ -148,7 +147,7 @@ class BudgetInterceptor(grpc.aio.ServerInterceptor):
     def __init__(self, settings: Server) -> None:
         self._settings = settings
         self._methods: dict[str, tuple[CallBudget, Handler, Handler]] = {}
-        measures.CALL_BUDGET.show(self._used)
+        instruments.CALL_BUDGET.show(self._used)
 
     def _used(self) -> list[tuple[float, Attributes]]:
         """Return the share of each method's budget that is used, from any thread."""

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from leman_core.server.addresses import proxy_options
+from leman_core.process.addresses import proxy_options
 from leman_core.server.tls import channel_credentials, settings_named
 
 _TLS = ("LEMAN_PEERS__TLS_CA", "LEMAN_PEERS__TLS_CERT", "LEMAN_PEERS__TLS_KEY")

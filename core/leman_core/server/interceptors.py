@@ -1,4 +1,17 @@
-"""What happens around every call: request id, rights, error map, one line in the log. One interceptor, for speed."""
+"""What happens around every call, with the audit line that it writes and the field that its error names.
+
+One line for each call that may change something and for each refusal: who asked for what, with which outcome.
+
+Lines of the event `audit` are written whatever `LEMAN_LOG__LEVEL` says. What callers send is in them only as names of
+places, functions and jobs, cut to a bounded length; tokens, values and bundles never are.
+
+Say which field of a request an error is about, as the path that its caller knows it by. Pure.
+
+What checks a value knows the field by the message that it looks at: `where` of a backfill, or of another service's
+request. The caller sent it in a message around that, so that the error names `backfill.where`.
+
+What happens around every call: request id, rights, error map, one line in the log. One interceptor, for speed.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +21,173 @@ import inspect
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any, NoReturn, TypeAlias
 
 import grpc
 import structlog
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from leman_core.model.errors import Internal, InvalidArgument, LemanError
-from leman_core.server import audit, status
-from leman_core.server.activity import Activity
-from leman_core.server.auth.authentication import Authenticator
-from leman_core.server.auth.caller import CURRENT, Caller
-from leman_core.server.auth.requirements import Requirement, requirement_of
+from leman_core.model.service_errors import Internal, InvalidArgument, LemanError
+from leman_core.server import status
+from leman_core.server.authentication import Authenticator
 from leman_core.server.blocking import STORE, store_unavailable
-from leman_core.server.caller_limits import CallerLimits
-from leman_core.server.early_answers import hear_out
-from leman_core.server.field_paths import path_in
-from leman_core.server.places import RequestPlaces, hide_links
-from leman_core.server.uninterrupted_calls import Outliving
-from leman_core.server.unreadable import Unreadable, check_answer, reader, subject
-from leman_core.telemetry.call_measures import measure_call
-from leman_core.telemetry.call_spans import begin_call, end_call
+from leman_core.server.call_streams import Activity, UninterruptedCalls, drain_requests
+from leman_core.server.callers import (
+    CURRENT,
+    FORWARDED_BY,
+    FORWARDED_FOR,
+    Caller,
+    CallerLimits,
+    Requirement,
+    requirement_of,
+)
+from leman_core.server.request_locations import RequestLocations, hide_links
+from leman_core.server.request_messages import UnreadableMessage, check_response_size, request_subject, tolerant_reader
+from leman_core.telemetry.instruments import measure_call
+from leman_core.telemetry.tracing import begin_call, end_call
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+#: The way to a message, and what of its fields is written under which name.
+Named: TypeAlias = tuple[tuple[str, ...], tuple[tuple[str, str], ...]]
+
+REFUSALS = ("UNAUTHENTICATED", "PERMISSION_DENIED")
+_LONGEST = 256
+_DEEPEST = 3
+#: Fields by which a request names what it is about → what they are called in a line.
+_NAMES = {"database": "database", "root": "root", "uri": "uri", "table": "table", "view": "table", "job_id": "job_id"}
+#: What a service that passed the call on says of the way → what that is called in a line.
+_WAY = {FORWARDED_BY: "forwarded_by", FORWARDED_FOR: "forwarded_for"}
+_known: dict[str, tuple[Named, ...]] = {}
+#: Bound anew for each line, with what logging is set up to, and never filtered by level.
+_log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+
+
+def write_audit_line(context: Context, whom: Caller | None, about: dict[str, str], **facts: Any) -> None:
+    """Write the line of one call.
+
+    Args:
+        whom: None where the caller is not known.
+        about: what `subjects` gives.
+        facts: the method, how long it took, and the outcome.
+    """
+    who = {} if whom is None else {"caller": whom.name, "shown_by": whom.shown_by}
+    given = dict(context.invocation_metadata() or ())
+    way = {name: str(given[key])[:_LONGEST] for key, name in _WAY.items() if key in given}
+    _log.info("audit", **(who | way | about | facts), peer=context.peer())
+
+
+def named_subjects(request: Any) -> dict[str, str]:
+    """Return the database, table, job and function that a request names, each where it is given first.
+
+    Nothing is told of a request that is None: it was not read.
+    """
+    if request is None:
+        return {}
+    kind = request.DESCRIPTOR
+    named = _known.get(kind.full_name)
+    if named is None:
+        named = _known[kind.full_name] = tuple(_named_in(kind))
+    found: dict[str, str] = {}
+    for path, fields in named:
+        message = _at(request, path)
+        for field, name in fields if message is not None else ():
+            value = getattr(message, field)
+            if value:
+                found.setdefault(name, value[:_LONGEST])
+    return found
+
+
+def _at(message: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        if not message.HasField(name):
+            return None
+        message = getattr(message, name)
+    return message
+
+
+def _named_in(kind: Descriptor, path: tuple[str, ...] = ()) -> Iterator[Named]:
+    texts = [f.name for f in kind.fields if f.type == FieldDescriptor.TYPE_STRING and not f.is_repeated]
+    fields = [(name, _NAMES[name]) for name in texts if name in _NAMES]
+    if "name" in texts and "version" in texts:
+        fields += [("name", "udf"), ("version", "udf_version")]
+    elif "name" in texts:
+        fields.append(("name", "name"))
+    if fields:
+        yield path, tuple(fields)
+    for field in kind.fields if len(path) < _DEEPEST else ():
+        if field.message_type is not None and not field.is_repeated:
+            yield from _named_in(field.message_type, (*path, field.name))
+
+
+#: Messages that have a form of their own: no path goes into them.
+_WHOLE = "google.protobuf."
+
+
+def field_path(request: Any, field: str) -> str:
+    """Return the path from a request to the field that an error names; empty: the request has no such field.
+
+    Args:
+        request: The request; of a stream any message of it.
+        field: As the error has it: names with dots between, which may begin in a message around the request's, or
+            inside of it.
+
+    Example: of a CreateJobRequest with a backfill both `where` and `spec.where` are `backfill.where`.
+    """
+    names = field.split(".")
+    for first in range(len(names)):
+        tail = names[first:]
+        if _has(request.DESCRIPTOR, tail):
+            return ".".join(tail)
+        found = [path for path in _messages(request.DESCRIPTOR) if _has(path[-1][1], tail)]
+        if found:
+            best = min(found, key=lambda path: (len(path) - _set_in(request, [name for name, _ in path]), len(path)))
+            return ".".join([*(name for name, _ in best), *tail])
+    return ""
+
+
+_Path = tuple[tuple[str, Descriptor], ...]
+
+
+def _messages(descriptor: Descriptor, above: _Path = (), within: tuple[str, ...] = ()) -> Iterator[_Path]:
+    """Yield the paths to all messages in one: names of fields with what they hold; none within itself again."""
+    for field in descriptor.fields:
+        inner = field.message_type
+        if inner is None or inner.full_name.startswith(_WHOLE) or inner.full_name in within:
+            continue
+        if inner.GetOptions().map_entry:
+            continue
+        path = (*above, (field.name, inner))
+        yield path
+        yield from _messages(inner, path, (*within, inner.full_name))
+
+
+def _has(descriptor: Descriptor, names: list[str]) -> bool:
+    """Tell whether a message type has the field at a path."""
+    *outer, last = names
+    for name in outer:
+        field = descriptor.fields_by_name.get(name)
+        if field is None or field.message_type is None:
+            return False
+        descriptor = field.message_type
+    return last in descriptor.fields_by_name
+
+
+def _set_in(message: Any, names: list[str]) -> int:
+    """Return how many messages of a path a request holds; in lists the first one stands for all."""
+    for depth, name in enumerate(names):
+        value = getattr(message, name)
+        if message.DESCRIPTOR.fields_by_name[name].is_repeated:
+            if not value:
+                return depth
+            message = value[0]
+        elif message.HasField(name):
+            message = value
+        else:
+            return depth
+    return len(names)
+
 
 REQUEST_ID = "x-request-id"
 #: Services that ask nobody who they are, and are neither logged nor counted.
@@ -41,7 +199,6 @@ _MARGIN, _LONGEST_MARGIN = 0.1, 0.5
 log = structlog.get_logger(__name__)
 _root = logging.getLogger()  # leman_core.telemetry.logs keeps its level equal to structlog's
 
-Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Continuation: TypeAlias = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
 
@@ -51,7 +208,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
     - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
     - A call of somebody who is not known, calls too often, or may not make it, ends before its handler sees it;
-      handlers find the caller in `leman_core.server.auth.caller.current_caller`.
+      handlers find the caller in `leman_core.server.callers.current_caller`.
     - A LemanError, or the error of a call to another service, becomes its status, with the path of the field that is
       wrong in the request that the caller sent; anything else INTERNAL, logged with traceback.
     - A message that is too large, in either direction, ends its call with a reason.
@@ -63,9 +220,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         self,
         callers: Authenticator,
         limits: CallerLimits,
-        places: RequestPlaces,
+        places: RequestLocations,
         activity: Activity,
-        changes: Outliving,
+        changes: UninterruptedCalls,
         largest: int,
     ) -> None:
         """`largest`: bytes that a message may have."""
@@ -92,7 +249,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return self._wrapped[method]
 
     def _wrap(self, method: str, handler: Any) -> Handler:
-        read, written = reader(handler.request_deserializer, self._largest), self._writer(handler.response_serializer)
+        read, written = (
+            tolerant_reader(handler.request_deserializer, self._largest),
+            self._writer(handler.response_serializer),
+        )
         if handler.request_streaming and handler.response_streaming:
             return grpc.stream_stream_rpc_method_handler(self._exchanging(method, handler.stream_stream, written), read)
         if handler.request_streaming:
@@ -106,7 +266,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
 
         def written(answer: Any) -> bytes:
             message = answer if isinstance(answer, bytes) else serialise(answer)
-            check_answer(message, self._largest)
+            check_response_size(message, self._largest)
             return message
 
         return written
@@ -166,9 +326,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     caller = await self._admit(current, at_once, None, context)
                     async with contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages:
                         answer = written(await behavior(messages, context))
-                    await hear_out(requests)
+                    await drain_requests(requests)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
-                    await hear_out(requests)
+                    await drain_requests(requests)
                     await current.fail(error)
                 return answer
 
@@ -188,9 +348,9 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                     ):
                         async for answer in answers:
                             yield written(answer)
-                    await hear_out(requests)
+                    await drain_requests(requests)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
-                    await hear_out(requests)
+                    await drain_requests(requests)
                     await current.fail(error)
 
         return call
@@ -201,12 +361,15 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         STORE.set(settled.store)
 
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
-        call.required, call.request = required, None if isinstance(request, Unreadable) else subject(request)
+        call.required, call.request = (
+            required,
+            None if isinstance(request, UnreadableMessage) else request_subject(request),
+        )
         call.take(request)
         call.caller = caller = await self._callers.caller_of(call.metadata, context, basic=required.basic)
         self._limits.admit(caller, required, context)
         CURRENT.set(caller)
-        if isinstance(request, Unreadable):
+        if isinstance(request, UnreadableMessage):
             raise request.error
         required.check(caller, call.request)
         return caller
@@ -216,14 +379,14 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     ) -> AsyncGenerator[Any, None]:
         """Pass on the messages that the caller may send."""
         async for request in requests:
-            if isinstance(request, Unreadable):
+            if isinstance(request, UnreadableMessage):
                 raise request.error
-            about = subject(request)
+            about = request_subject(request)
             if about is not None:
                 call.take(request)
                 required.check(caller, about)
                 await self._settle(call, about, required)
-                call.about = call.about or audit.subjects(about)
+                call.about = call.about or named_subjects(about)
             yield request
 
 
@@ -291,7 +454,7 @@ class _Call:
 
     def take(self, request: Any) -> None:
         """Note the request, in whose fields errors are told."""
-        self.message = None if isinstance(request, Unreadable) else subject(request)
+        self.message = None if isinstance(request, UnreadableMessage) else request_subject(request)
         self.is_carried = self.message is not request
 
     async def fail(self, error: Exception) -> NoReturn:
@@ -301,7 +464,7 @@ class _Call:
             raise error
         known = self._known(error)
         if isinstance(known, InvalidArgument) and self.message is not None:
-            path = path_in(self.message, known.field)
+            path = field_path(self.message, known.field)
             known.field = path or (known.field if self.is_carried else "")
         hide_links(known, self.linked)
         code = status.code_of(known)
@@ -327,10 +490,10 @@ class _Call:
         if plain_read and not _root.isEnabledFor(logging.DEBUG):
             return  # the commonest call by far: build no line that is dropped
         took = round(seconds * 1000, 3)
-        refused = self._outcome["code"] in audit.REFUSALS
+        refused = self._outcome["code"] in REFUSALS
         if self.required is not None and (refused or self.required.audited):
-            about = self.about or audit.subjects(self.request)
-            audit.write(self._context, self.caller, about, method=self._method, duration_ms=took, **self._outcome)
+            about = self.about or named_subjects(self.request)
+            write_audit_line(self._context, self.caller, about, method=self._method, duration_ms=took, **self._outcome)
             if self._error is None:
                 return
         write = log.debug if plain_read else log.info if self._error is None else log.error

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument
 
 DEFAULT_SIZE = 100
 MAX_SIZE = 1000

@@ -1,4 +1,9 @@
-"""Which process serves which service of the public contract. A new service of `leman.v1` gets its line here."""
+"""Which process serves which service.
+
+The calls of Arrow Flight, and what each asks of its caller: its proto is Apache's, and has no options of ours.
+
+Which process serves which service of the public contract. A new service of `leman.v1` gets its line here.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,16 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 
 import leman.v1
 import leman_internal.v1
-from leman_core.server.flight_calls import FLIGHT
+from leman_core.server.flight_protocol import Flight_pb2
+
+FLIGHT: ServiceDescriptor = Flight_pb2.DESCRIPTOR.services_by_name["FlightService"]
+#: Answered by every process itself: it is about the caller's token, and all know the same.
+HANDSHAKE = f"/{FLIGHT.full_name}/Handshake"
+#: The one call that changes something.
+PUT = f"{FLIGHT.full_name}.DoPut"
+#: Full name of a method → the least role.
+ROLES = {method.full_name: "editor" if method.full_name == PUT else "reader" for method in FLIGHT.methods}
+
 
 #: Served by every process itself; the answer is about that process.
 EVERYWHERE = "leman.v1.InfoService"

@@ -1,4 +1,17 @@
-"""Run one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
+"""Run one service with what every process serves: InfoService, health, reflection, Flight's Handshake.
+
+How a server is exposed: what it refuses to start without, its addresses, its TLS.
+
+InfoService: who this is, and where the others are.
+
+Flight's Handshake: a client that can say user and password only is told how to show its token from then on.
+
+gRPC server reflection, v1 and v1alpha.
+
+grpcio-reflection serves v1alpha alone (https://github.com/grpc/grpc/issues/38576). The messages of both are the same on
+the wire, so that one servicer answers for both; v1 differs in the name of its package.
+
+Run one service: a grpc.aio server with health, reflection, InfoService, interceptors and a graceful stop.
 
 The `app` module of a service (`leman_planner.app` and so on) exposes `create(settings, draining) -> Service`; its
 `__main__` is `main("planner", create)`. When the service is up, one JSON line on standard output says where:
@@ -15,43 +28,291 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from urllib.parse import urlsplit
 
 import grpc
 import structlog
+from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor import Descriptor, FileDescriptor
+from google.protobuf.message import Message
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from leman.v1 import info_pb2, info_pb2_grpc
 from leman_core import settings as config
-from leman_core.model.errors import InvalidArgument, LemanError
-from leman_core.process import linux
-from leman_core.process.long_lived_objects import LongLivedObjects
+from leman_core.model.service_errors import InvalidArgument, LemanError
+from leman_core.process import environment
+from leman_core.process.addresses import bind_failure, bracket_host, is_loopback, is_unspecified
+from leman_core.process.memory import LongLivedObjects, release_memory_when_idle
 from leman_core.process.process_secrets import guard
-from leman_core.process.unused_memory import give_back_when_idle
-from leman_core.server.activity import Activity
-from leman_core.server.auth.authentication import Authenticator
-from leman_core.server.bind_failures import bracketed
+from leman_core.process.release import release_version
+from leman_core.server.authentication import SHORTEST_TOKEN, Authenticator, authenticates_callers, bearer_token
 from leman_core.server.call_budgets import MAX_METADATA_BYTES, BudgetInterceptor
-from leman_core.server.caller_limits import CallerLimits
-from leman_core.server.exposure import bind, check_bind
+from leman_core.server.call_streams import Activity, UninterruptedCalls
+from leman_core.server.callers import CallerLimits
+from leman_core.server.flight_protocol import Flight_pb2
 from leman_core.server.forwarding import Forwarding
-from leman_core.server.handshake import add_handshake
-from leman_core.server.info_service import InfoServicer
-from leman_core.server.interceptors import CallInterceptor
-from leman_core.server.places import RequestPlaces
-from leman_core.server.reflection import add_reflection
-from leman_core.server.uninterrupted_calls import Outliving
-from leman_core.server.unreadable import TRANSPORT_FACTOR
-from leman_core.settings import Settings
-from leman_core.storage.object_stores import store_file
+from leman_core.server.interceptors import CallInterceptor, Context
+from leman_core.server.request_locations import RequestLocations
+from leman_core.server.request_messages import TRANSPORT_FACTOR
+from leman_core.server.routes import FLIGHT, HANDSHAKE
+from leman_core.server.tls import TlsFiles, server_credentials, settings_named
+from leman_core.settings import Server, Settings
+from leman_core.storage import store_file
 from leman_core.telemetry import logs as telemetry
 from leman_core.telemetry import otlp
-from leman_core.telemetry.process import Observability
+from leman_core.telemetry.observability import Observability
 
 if TYPE_CHECKING:
     from leman_core.http.listener import HttpListener
+
+
+def check_bind(settings: Settings) -> None:
+    """Refuse a server that others can reach and that nothing protects, and one that would send tokens to other machines
+    in the clear, unless settings say that it may be so.
+
+    Raises:
+        InvalidArgument: INSECURE_BIND, ANONYMOUS_BIND, WEAK_TOKEN, INSECURE_PEER, BAD_SETTING.
+    """
+    server = settings.server
+    if bool(server.tls_cert) != bool(server.tls_key):
+        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CERT and LEMAN_SERVER__TLS_KEY go together")
+    if server.tls_client_ca and not server.tls_cert:
+        raise InvalidArgument("BAD_SETTING", "LEMAN_SERVER__TLS_CLIENT_CA needs TLS: set LEMAN_SERVER__TLS_CERT, too")
+    if (server.tls_client_roles or server.mtls_port) and not server.tls_client_ca:
+        raise InvalidArgument("BAD_SETTING", "clients show certificates only where LEMAN_SERVER__TLS_CLIENT_CA is set")
+    local = is_loopback(server.host)
+    if not (local or server.tls_cert or server.allow_insecure_bind):
+        raise InvalidArgument(
+            "INSECURE_BIND",
+            f"{server.host} can be reached from other machines: set LEMAN_SERVER__TLS_CERT and "
+            "LEMAN_SERVER__TLS_KEY, or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+        )
+    if (not local or server.tls_cert) and not server.allow_anonymous:
+        _check_callers(settings)
+    if not server.allow_insecure_bind:
+        _check_peers(settings)
+        _check_lineage(settings)
+
+
+def _check_peers(settings: Settings) -> None:
+    """Refuse peers elsewhere that are to be called without TLS, with a token of one's own or of callers."""
+    peers = settings.peers
+    if peers.tls_ca or not (peers.token.get_secret_value() or authenticates_callers(settings)):
+        return
+    for name in ("planner", "executor", "commit_coordinator"):
+        address: str = getattr(peers, name)
+        if address and not is_loopback(address.rpartition(":")[0]):
+            raise InvalidArgument(
+                "INSECURE_PEER",
+                f"tokens would go to the {name.replace('_', ' ')} at {address} in the clear: set LEMAN_PEERS__TLS_CA, "
+                "or LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+            )
+
+
+def _check_lineage(settings: Settings) -> None:
+    lineage = settings.lineage
+    url = urlsplit(lineage.url)
+    if lineage.api_key.get_secret_value() and url.scheme == "http" and not is_loopback(url.hostname or ""):
+        raise InvalidArgument(
+            "BAD_SETTING",
+            f"LEMAN_LINEAGE__API_KEY would go to {url.hostname} in the clear: have LEMAN_LINEAGE__URL begin with "
+            "https://, or set LEMAN_SERVER__ALLOW_INSECURE_BIND=true where the network is protected",
+        )
+
+
+def _check_callers(settings: Settings) -> None:
+    server = settings.server
+    if server.anonymous_roles or not authenticates_callers(settings):
+        raise InvalidArgument(
+            "ANONYMOUS_BIND",
+            f"{server.host} would answer everyone who can reach it: set LEMAN_SERVER__TOKEN, "
+            "LEMAN_SERVER__TOKENS_FILE, LEMAN_JWT__ISSUER or LEMAN_SERVER__TLS_CLIENT_CA, which say what callers must "
+            "show, and no LEMAN_SERVER__ANONYMOUS_ROLES, or LEMAN_SERVER__ALLOW_ANONYMOUS=true",
+        )
+    token = server.token.get_secret_value()
+    if token and len(token) < SHORTEST_TOKEN:
+        raise InvalidArgument(
+            "WEAK_TOKEN",
+            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and whoever guesses it can run code: take "
+            f"at least {SHORTEST_TOKEN}, for example what `openssl rand -base64 24` prints",
+        )
+
+
+def bind(server: Server, to: grpc.aio.Server) -> int:
+    """Bind the address of the settings, and the one for clients with certificates where there are two.
+
+    Returns:
+        The port of the first.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+        Unavailable: BIND_FAILED.
+    """
+    if not server.tls_cert:
+        return _bound(to, server, "port", None)
+    if server.mtls_port:
+        _bound(to, server, "mtls_port", _credentials(server, asks=True))
+    asks_here = bool(server.tls_client_ca) and not server.mtls_port
+    return _bound(to, server, "port", _credentials(server, asks=asks_here))
+
+
+def _bound(to: grpc.aio.Server, server: Server, setting: str, credentials: grpc.ServerCredentials | None) -> int:
+    port: int = getattr(server, setting)
+    address = f"{bracket_host(server.host)}:{port}"
+    try:
+        if credentials is None:
+            return to.add_insecure_port(address)
+        return to.add_secure_port(address, credentials)
+    except RuntimeError as error:
+        names = {"host_setting": "LEMAN_SERVER__HOST", "port_setting": f"LEMAN_SERVER__{setting.upper()}"}
+        raise bind_failure("cannot listen", server.host, port, **names, error=error) from None
+
+
+def _credentials(server: Server, *, asks: bool) -> grpc.ServerCredentials:
+    """Return what a server shows of itself, and what clients have to show where it `asks`."""
+    try:
+        files = TlsFiles(ca=server.tls_client_ca if asks else "", cert=server.tls_cert, key=server.tls_key)
+    except OSError as error:
+        paths = {
+            "LEMAN_SERVER__TLS_CERT": server.tls_cert,
+            "LEMAN_SERVER__TLS_KEY": server.tls_key,
+            "LEMAN_SERVER__TLS_CLIENT_CA": server.tls_client_ca if asks else "",
+        }
+        said = f"{settings_named(error, paths)}: the TLS certificate or key cannot be read, or used: {error}"
+        raise InvalidArgument("BAD_SETTING", said) from None
+    return server_credentials(files, asks=asks)
+
+
+class InfoServicer(info_pb2_grpc.InfoServiceServicer):
+    """What answers GetInfo. `bound` is the address that this service itself was bound to.
+
+    What stands for all addresses of a machine is none that a caller could take: it is left out.
+    """
+
+    def __init__(self, settings: Settings, service: str, bound: str) -> None:
+        def address(name: str) -> str:
+            own = bound if name == service else ""
+            known = (getattr(settings.advertise, name), own, getattr(settings.peers, name))
+            return next((str(place) for place in known if place and not is_unspecified(place)), "")
+
+        self._answer = info_pb2.GetInfoResponse(
+            service=service,
+            version=release_version(),
+            pid=os.getpid(),
+            planner_address=address("planner"),
+            executor_address=address("executor"),
+            commit_coordinator_address=address("commit_coordinator"),
+            database=settings.embedded.database,
+        )
+
+    async def GetInfo(  # noqa: N802 - named by the proto
+        self,
+        request: info_pb2.GetInfoRequest,  # noqa: ARG002 - given by gRPC; it has no fields
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 - given by gRPC
+    ) -> info_pb2.GetInfoResponse:
+        """Answer GetInfo; see protos/leman/v1/info.proto."""
+        return self._answer
+
+
+def add_handshake(server: grpc.aio.Server) -> None:
+    """Answer Handshake on this server."""
+    handler = grpc.stream_stream_rpc_method_handler(
+        _handshake,
+        request_deserializer=Flight_pb2.HandshakeRequest.FromString,
+        response_serializer=Flight_pb2.HandshakeResponse.SerializeToString,
+    )
+    handlers = {HANDSHAKE.rpartition("/")[2]: handler}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(FLIGHT.full_name, handlers),))
+
+
+async def _handshake(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+    """Give a token back that came as a password and holds, in headers and in trailers: clients look at either."""
+    given = dict(context.invocation_metadata() or ()).get("authorization")
+    token = bearer_token(given, basic=True)
+    if token is not None:
+        shown = ("authorization", f"Bearer {token.decode('latin-1')}")
+        context.set_trailing_metadata((*context.trailing_metadata(), shown))
+        await context.send_initial_metadata((shown,))
+    async for _ in requests:
+        yield Flight_pb2.HandshakeResponse()
+
+
+V1ALPHA = reflection.SERVICE_NAME
+V1 = V1ALPHA.replace(".v1alpha.", ".v1.")
+
+
+def add_reflection(names: Iterable[str], server: grpc.aio.Server) -> None:
+    """Answer reflection on this server: `names` are the full names of what else it answers."""
+    _pool_with_v1()
+    servicer = reflection.aio.ReflectionServicer([*names, V1, V1ALPHA], pool=_EveryName())
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    handlers = {"ServerReflectionInfo": handler}
+    generic = (grpc.method_handlers_generic_handler(service, handlers) for service in (V1, V1ALPHA))
+    server.add_generic_rpc_handlers(tuple(generic))
+
+
+class _EveryName:
+    """The descriptor pool, which also finds methods, fields and values of enums by their names."""
+
+    def __init__(self) -> None:
+        self._pool: Any = descriptor_pool.Default()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pool, name)
+
+    def FindFileContainingSymbol(self, symbol: str) -> FileDescriptor:  # noqa: N802 - the pool's own name
+        try:
+            return self._pool.FindFileContainingSymbol(symbol)  # type: ignore[no-any-return]
+        except KeyError:
+            above, _, name = symbol.rpartition(".")
+            if name not in self._members(above):
+                raise
+            return self._pool.FindFileContainingSymbol(above)  # type: ignore[no-any-return]
+
+    def _members(self, parent: str) -> set[str]:
+        for find in (self._pool.FindServiceByName, self._pool.FindMessageTypeByName):
+            try:
+                found = find(parent)
+            except KeyError:
+                continue
+            if isinstance(found, Descriptor):
+                return {*found.fields_by_name, *found.oneofs_by_name, *found.enum_values_by_name}
+            return set(found.methods_by_name)
+        return set()
+
+
+def _pool_with_v1() -> None:
+    """Put the file of v1 into the pool, so that reflection tells of itself, too."""
+    alpha = reflection_pb2.DESCRIPTOR
+    pool = descriptor_pool.Default()
+    name = alpha.name.replace("v1alpha", "v1")
+    try:
+        pool.FindFileByName(name)
+    except KeyError:
+        file = descriptor_pb2.FileDescriptorProto()
+        alpha.CopyToProto(file)
+        _rename(file)
+        pool.AddSerializedFile(file.SerializeToString())
+
+
+def _rename(message: Message) -> None:
+    """Write `v1` for `v1alpha` in every name below."""
+    for field, value in message.ListFields():
+        parts = value if field.is_repeated else [value]
+        if field.message_type is not None:
+            for part in parts:
+                _rename(part)
+        elif isinstance(value, str):
+            setattr(message, field.name, value.replace("v1alpha", "v1"))
+
 
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
@@ -123,7 +384,7 @@ class RunningServer:
     service: Service
     draining: asyncio.Event
     activity: Activity
-    changes: Outliving
+    changes: UninterruptedCalls
     server: grpc.aio.Server
     forwarding: Forwarding
     health: health.aio.HealthServicer
@@ -177,9 +438,9 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         Exception: what the service's own start raises.
     """
     check_bind(settings)
-    callers, places = Authenticator(settings), RequestPlaces(settings.server)
+    callers, places = Authenticator(settings), RequestLocations(settings.server)
     activity = Activity()
-    changes = Outliving(settings.server.max_calls, activity)
+    changes = UninterruptedCalls(settings.server.max_calls, activity)
     forwarding = Forwarding(settings, name, callers, draining, activity)
     http = _http(settings)  # before there is a server that has to be started to be freed
     server = grpc.aio.server(
@@ -201,7 +462,7 @@ async def start_server(settings: Settings, name: str, service: Service, draining
         if settings.server.reflection:
             add_reflection([*names, *forwarded, health.SERVICE_NAME], server)
         port = bind(settings.server, server)
-        bound = f"{bracketed(settings.server.host)}:{port}"
+        bound = f"{bracket_host(settings.server.host)}:{port}"
         if isinstance(service, IsReached):
             service.bound(bound)
         info_pb2_grpc.add_InfoServiceServicer_to_server(InfoServicer(settings, name, bound), server)
@@ -248,7 +509,7 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     _tell({"service": name, "port": running.port, "pid": os.getpid(), **also})
     pulse = asyncio.ensure_future(_report_idle(running, name))
     abilities = asyncio.ensure_future(running.report_abilities())
-    memory = asyncio.ensure_future(give_back_when_idle(running.idle_seconds))
+    memory = asyncio.ensure_future(release_memory_when_idle(running.idle_seconds))
     await asked.wait()
     for task in (pulse, abilities, memory):
         task.cancel()
@@ -266,12 +527,12 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     try:
         settings = settings or config.load()
         guard(core_dumps=settings.log.core_dumps)
-        store_file.begin(settings.storage.options_file)
+        store_file.use_store_file(settings.storage.options_file)
         otlp.take_headers()
     except InvalidArgument as error:
         sys.stderr.write(f"{name}: {error}\n")
         return 2
-    linux.raise_open_files_limit()
+    environment.raise_open_files_limit()
     telemetry.configure(settings, name)
     sys.setswitchinterval(_SWITCH_SECONDS)
     objects = LongLivedObjects()

@@ -19,8 +19,8 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
-from leman_core.model import errors
-from leman_core.model.shown_text import CONTROL, visible
+from leman_core.model import service_errors
+from leman_core.model.service_errors import CONTROL_CHARACTERS, escape_invisible
 from leman_core.process.process_secrets import without_passwords
 
 DOMAIN = "leman"
@@ -41,35 +41,35 @@ _MOST_OF_A_WORD = 400
 _COLOUR = re.compile("\x1b\\[[0-9;]*m")
 _LONG_WORD = re.compile(rf"(\S{{{_MOST_OF_A_WORD - 100}}})\S{{100,}}")
 
-_CODES: dict[type[errors.LemanError], grpc.StatusCode] = {
-    errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
-    errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.Aborted: grpc.StatusCode.ABORTED,
-    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
-    errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.DataLoss: grpc.StatusCode.DATA_LOSS,
-    errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
-    errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
-    errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
-    errors.Internal: grpc.StatusCode.INTERNAL,
+_CODES: dict[type[service_errors.LemanError], grpc.StatusCode] = {
+    service_errors.InvalidArgument: grpc.StatusCode.INVALID_ARGUMENT,
+    service_errors.NotFound: grpc.StatusCode.NOT_FOUND,
+    service_errors.AlreadyExists: grpc.StatusCode.ALREADY_EXISTS,
+    service_errors.FailedPrecondition: grpc.StatusCode.FAILED_PRECONDITION,
+    service_errors.Aborted: grpc.StatusCode.ABORTED,
+    service_errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    service_errors.ResourceExhausted: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    service_errors.DataLoss: grpc.StatusCode.DATA_LOSS,
+    service_errors.Unauthenticated: grpc.StatusCode.UNAUTHENTICATED,
+    service_errors.PermissionDenied: grpc.StatusCode.PERMISSION_DENIED,
+    service_errors.Unimplemented: grpc.StatusCode.UNIMPLEMENTED,
+    service_errors.Internal: grpc.StatusCode.INTERNAL,
 }
-_CLASSES: dict[int, type[errors.LemanError]] = {code.value[0]: cls for cls, code in _CODES.items()}
+_CLASSES: dict[int, type[service_errors.LemanError]] = {code.value[0]: cls for cls, code in _CODES.items()}
 #: Codes that gRPC itself gives and that no error of ours has: what they mean to a caller.
-_EXTERNAL: dict[grpc.StatusCode, type[errors.LemanError]] = {
-    grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
-    grpc.StatusCode.CANCELLED: errors.Unavailable,
-    grpc.StatusCode.OUT_OF_RANGE: errors.InvalidArgument,
+_EXTERNAL: dict[grpc.StatusCode, type[service_errors.LemanError]] = {
+    grpc.StatusCode.DEADLINE_EXCEEDED: service_errors.Unavailable,
+    grpc.StatusCode.CANCELLED: service_errors.Unavailable,
+    grpc.StatusCode.OUT_OF_RANGE: service_errors.InvalidArgument,
 }
 
 
-def code_of(error: errors.LemanError) -> grpc.StatusCode:
+def code_of(error: service_errors.LemanError) -> grpc.StatusCode:
     """Return the gRPC code of an error: that of the nearest class in the tree."""
     return next((_CODES[cls] for cls in type(error).__mro__ if cls in _CODES), grpc.StatusCode.INTERNAL)
 
 
-def to_status(error: errors.LemanError) -> status_pb2.Status:
+def to_status(error: service_errors.LemanError) -> status_pb2.Status:
     """Return an error as google.rpc.Status (also for a job's `error` field), at most MAX_STATUS_BYTES serialised.
 
     Long facts are shortened first, the longest most; reason and code always survive.
@@ -88,19 +88,19 @@ def to_status(error: errors.LemanError) -> status_pb2.Status:
     return status
 
 
-def trailers_of(error: errors.LemanError) -> tuple[tuple[str, str | bytes], ...]:
+def trailers_of(error: service_errors.LemanError) -> tuple[tuple[str, str | bytes], ...]:
     """Return what goes with an error beside its code: the status, and what a retry policy of gRPC is to do.
 
     The policy knows codes only, and RESOURCE_EXHAUSTED is also what no other time makes right.
     """
     details = (DETAILS_KEY, to_status(error).SerializeToString())
-    if not isinstance(error, errors.Unavailable | errors.ResourceExhausted):
+    if not isinstance(error, service_errors.Unavailable | service_errors.ResourceExhausted):
         return (details,)
     delay = round(error.retry_after_seconds * 1000) or -1
     return details, (PUSHBACK_KEY, str(delay))
 
 
-def from_status(status: status_pb2.Status) -> errors.LemanError:
+def from_status(status: status_pb2.Status) -> service_errors.LemanError:
     """Return the error that a google.rpc.Status stands for. The opposite of `to_status`, but for what was shortened."""
     reason, facts, field, retry_after = "", {}, "", 0.0
     for detail in status.details:
@@ -115,11 +115,11 @@ def from_status(status: status_pb2.Status) -> errors.LemanError:
             field = bad.field_violations[0].field
         elif detail.Unpack(retry):
             retry_after = retry.retry_delay.ToTimedelta().total_seconds()
-    cls = _CLASSES.get(status.code, errors.Internal)
+    cls = _CLASSES.get(status.code, service_errors.Internal)
     return _make(cls, reason or "UNKNOWN", status.message, facts, field=field, retry_after=retry_after)
 
 
-def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
+def error_from_rpc(error: grpc.RpcError) -> service_errors.LemanError:
     """Return the error that a call to another service failed with.
 
     Where the other side said nothing (connection lost, deadline passed) the reason is the gRPC code's name; for
@@ -136,7 +136,7 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
         else:
             if status.code == code.value[0]:
                 return from_status(status)
-    cls = _EXTERNAL.get(code) or _CLASSES.get(code.value[0], errors.Internal)
+    cls = _EXTERNAL.get(code) or _CLASSES.get(code.value[0], service_errors.Internal)
     # what gRPC itself refuses as too much is a message that is too large, also when it is sent again
     retry_after = 0.0 if code is grpc.StatusCode.RESOURCE_EXHAUSTED else 1.0
     return _make(cls, code.name, error.details() or code.name.lower(), {}, field="", retry_after=retry_after)
@@ -144,12 +144,12 @@ def error_from_rpc(error: grpc.RpcError) -> errors.LemanError:
 
 def header_message(message: str) -> str:
     """Return a message as `grpc-message` and the status have it: short, without passwords and control characters."""
-    text = visible(_LONG_WORD.sub(_cut_word, _clean(message)))
+    text = escape_invisible(_LONG_WORD.sub(_cut_word, _clean(message)))
     return _cut(text)
 
 
 def _clean(text: str) -> str:
-    return CONTROL.sub(_shown, _COLOUR.sub("", without_passwords(text)))
+    return CONTROL_CHARACTERS.sub(_shown, _COLOUR.sub("", without_passwords(text)))
 
 
 def _shown(found: re.Match[str]) -> str:
@@ -176,16 +176,16 @@ def _with_dots(text: str) -> str:
     return text[:-3] + "..."
 
 
-def _build(error: errors.LemanError, message: str, facts: dict[str, str]) -> status_pb2.Status:
+def _build(error: service_errors.LemanError, message: str, facts: dict[str, str]) -> status_pb2.Status:
     status = status_pb2.Status(code=code_of(error).value[0], message=message)
     info = error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN, metadata=facts)
     status.details.append(_pack(info))
-    if isinstance(error, errors.InvalidArgument):
+    if isinstance(error, service_errors.InvalidArgument):
         violation = error_details_pb2.BadRequest.FieldViolation(
             field=_clip(error.field, 256), description=_clip(message, 512), reason=error.reason
         )
         status.details.append(_pack(error_details_pb2.BadRequest(field_violations=[violation])))
-    if isinstance(error, errors.Unavailable | errors.ResourceExhausted) and error.retry_after_seconds:
+    if isinstance(error, service_errors.Unavailable | service_errors.ResourceExhausted) and error.retry_after_seconds:
         fraction, whole = math.modf(error.retry_after_seconds)
         delay = duration_pb2.Duration(seconds=int(whole), nanos=int(fraction * 1e9))
         status.details.append(_pack(error_details_pb2.RetryInfo(retry_delay=delay)))
@@ -207,17 +207,17 @@ def _clip(text: str, size: int) -> str:
 
 
 def _make(
-    cls: type[errors.LemanError],
+    cls: type[service_errors.LemanError],
     reason: str,
     message: str,
     facts: dict[str, str],
     *,
     field: str,
     retry_after: float,
-) -> errors.LemanError:
+) -> service_errors.LemanError:
     """Make the error. Facts are set afterwards: their names may be those of parameters."""
-    error: errors.LemanError
-    if cls is errors.Unavailable or cls is errors.ResourceExhausted:
+    error: service_errors.LemanError
+    if cls is service_errors.Unavailable or cls is service_errors.ResourceExhausted:
         error = cls(reason, message, retry_after_seconds=retry_after)
     else:
         error = cls(reason, message, field=field)

@@ -6,19 +6,25 @@ never goes unnoticed. `python -m leman_core.settings` lists all of them with val
 masked.
 """
 
-from leman_core.settings.access_sections import Advertise, Jwt, Peers, Server, Udf
 from leman_core.settings.loading import PREFIX, SettingInfo, Settings, describe, is_secret, load
-from leman_core.settings.section import Grant, Section, Token
-from leman_core.settings.work_sections import (
+from leman_core.settings.sections import (
+    Advertise,
     Commit,
     Embedded,
     Executor,
+    Grant,
+    Jwt,
     Lineage,
     Log,
     Metrics,
+    Peers,
     Redis,
+    Section,
+    Server,
     Spark,
     Storage,
+    Token,
+    Udf,
     Writer,
 )
 

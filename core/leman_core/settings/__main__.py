@@ -8,7 +8,7 @@ import os
 import sys
 from dataclasses import asdict
 
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.process import class_archives
 from leman_core.settings import describe, load
 

@@ -13,18 +13,22 @@ from typing import Self
 from pydantic import BaseModel, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict, SettingsError
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.settings.access_sections import Advertise, Jwt, Peers, Server, Udf
-from leman_core.settings.work_sections import (
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.settings.sections import (
+    Advertise,
     Commit,
     Embedded,
     Executor,
+    Jwt,
     Lineage,
     Log,
     Metrics,
+    Peers,
     Redis,
+    Server,
     Spark,
     Storage,
+    Udf,
     Writer,
 )
 

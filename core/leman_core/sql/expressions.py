@@ -1,18 +1,145 @@
-"""SQL expressions that compute a column, judged from their text: what they may be, and which columns they read.
+"""Judge SQL expressions from their text: CASE, JSON, struct fields, and the columns that they read.
+
+`CASE … END` in SQL: where its words stand, and what lies between them. Judged from tokens alone.
+
+SQL expressions that compute a column, judged from their text: what they may be, and which columns they read.
 
 They keep reading a column that was renamed. What holds for filters (`leman_core.sql.filters`) holds here too. On top of
 it an expression must say the same whenever it is evaluated, and must read the table's own columns alone: its values are
 kept.
+
+JSON in SQL. Lance has SQL read it in a form of its own, which only its functions of JSON understand.
+
+As text or bytes it would be garbage.
+
+Fields of structs in SQL expressions, under the names that they have now: `s.a` of an expression that was written
+before the field was renamed.
+
+An expression names fields as `s.a`, `s['a']`, `l[1].a` and `get_field(s, 'a')`, at any depth. What reads a struct with
+renamed fields in another way sees their names, or may see them, and is refused.
+
+Which columns of its source a view's query reads.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.sql import case_expressions, filters
-from leman_core.sql.filters import CLOCKS, Kind, Token
+import pyarrow as pa
+import pyarrow.types as pt
+
+from leman_core.functions.arrow_types import is_packed
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
+from leman_core.model.view import IS_SET, ViewQuery
+from leman_core.sql import filters
+from leman_core.sql.filters import CLOCKS, Kind, Token, invalid_filter
+
+#: How many WHENs there may be: each is a bracket more to Lance's parser, which gives up at 50.
+MAX_WHENS = 32
+_INNER = frozenset({"when", "then", "else"})
+_CASE_OPENING = frozenset({"(", "["})
+_CASE_CLOSING = frozenset({")", "]"})
+
+#: A keyword and its place among the tokens.
+_Mark = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One CASE as text, and its place."""
+
+    begin: int
+    end: int
+    #: Empty where each WHEN has a condition.
+    operand: str
+    branches: tuple[tuple[str, str], ...]
+    #: What stands after ELSE.
+    otherwise: str
+
+
+def case_keywords(found: Sequence[Token]) -> frozenset[int]:
+    """Return where in the text words of CASE stand, which name no column. Outside of CASE, WHEN and END are names."""
+    return frozenset(found[at].start for _, at, _ in _words(found))
+
+
+def check_cases(found: Sequence[Token]) -> None:
+    """Refuse a CASE that is not complete, and too many WHENs.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    words = Counter(word for word, _, _ in _words(found))
+    if words["case"] != words["end"]:
+        raise invalid_filter("CASE has no END")
+    if words["when"] > MAX_WHENS:
+        raise invalid_filter(f"it has {words['when']} times WHEN, at most {MAX_WHENS} are allowed")
+
+
+def first_case(text: str, found: Sequence[Token]) -> Case | None:
+    """Return the first outermost CASE of a text; None: it has none.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    marks: list[_Mark] = []
+    for word, at, depth in _words(found):
+        if depth == 1:
+            marks.append((word, at))
+            if word == "end":
+                return _case(text, found, marks)
+    if marks:
+        raise invalid_filter("CASE has no END")
+    return None
+
+
+def _words(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
+    """Yield (word, place, how many CASEs it is inside of, its own included)."""
+    open_cases = 0
+    before = ""
+    for at, token in enumerate(found):
+        word = token.lower if token.kind is Kind.WORD and before != "." else ""
+        before = token.text
+        if word == "case":
+            open_cases += 1
+            yield word, at, open_cases
+        elif open_cases and (word in _INNER or word == "end"):
+            yield word, at, open_cases
+            open_cases -= word == "end"
+
+
+def _case(text: str, found: Sequence[Token], marks: Sequence[_Mark]) -> Case:
+    words = " ".join(word for word, _ in marks)
+    pairs = words.removeprefix("case ").removesuffix(" end").removesuffix(" else")
+    if not pairs or pairs.replace("when then", "").strip():
+        at = found[marks[0][1]].start + 1
+        raise invalid_filter(f"CASE at character {at} is written like CASE WHEN … THEN … ELSE … END")
+
+    parts = []
+    for (word, at), (_, after) in itertools.pairwise(marks):
+        inside = text[found[at].end : found[after].start].strip()
+        if not inside and word != "case":
+            raise invalid_filter(f"nothing follows {word.upper()} at character {found[at].start + 1}")
+        if not _balanced(found[at + 1 : after]):
+            raise invalid_filter(f"brackets do not match after {word.upper()} at character {found[at].start + 1}")
+        parts.append((word, inside))
+    whens = [inside for word, inside in parts if word == "when"]
+    thens = [inside for word, inside in parts if word == "then"]
+    otherwise = next((inside for word, inside in parts if word == "else"), "NULL")
+    begin, end = found[marks[0][1]].start, found[marks[-1][1]].end
+    return Case(begin, end, parts[0][1], tuple(zip(whens, thens, strict=True)), otherwise)
+
+
+def _balanced(found: Sequence[Token]) -> bool:
+    depth = 0
+    for token in found:
+        depth += (token.text in _CASE_OPENING) - (token.text in _CASE_CLOSING)
+        if depth < 0:
+            return False
+    return depth == 0
+
 
 #: Functions that answer differently from call to call.
 VOLATILE = CLOCKS | {"random", "rand", "uuid", "current_time", "localtime", "localtimestamp"}
@@ -28,12 +155,12 @@ _MAX_BYTES = 4096
 _LITERALS = frozenset({"true", "false", "null"})
 
 
-def invalid(message: str) -> InvalidArgument:
+def invalid_expression(message: str) -> InvalidArgument:
     """Return the error of an expression that is refused."""
     return InvalidArgument("INVALID_EXPRESSION", f"Invalid SQL expression: {message}", field="sql_expression")
 
 
-def check(expression: str, columns: Collection[str]) -> None:
+def check_expression(expression: str, columns: Collection[str]) -> None:
     """Refuse an expression that cannot be used, with what to write instead where that is known.
 
     Raises:
@@ -42,21 +169,21 @@ def check(expression: str, columns: Collection[str]) -> None:
     try:
         filters.check_length(expression, _MAX_BYTES)
         if unstable := _instability(expression):
-            raise filters.invalid(unstable)
-        filters.check(expression, columns)
+            raise filters.invalid_filter(unstable)
+        filters.check_filter(expression, columns)
     except InvalidArgument as error:
-        raise invalid(error.message.removeprefix("Invalid filter: ")) from None
+        raise invalid_expression(error.message.removeprefix("Invalid filter: ")) from None
 
 
-def inputs(expression: str, columns: Collection[str]) -> tuple[str, ...]:
+def columns_of_expression(expression: str, columns: Collection[str]) -> tuple[str, ...]:
     """Return those of the table's columns that the expression reads, in the order in which it names them."""
-    return tuple(dict.fromkeys(column for _, column in references(filters.tokens(expression), columns)))
+    return tuple(dict.fromkeys(column for _, column in column_references(filters.tokenize(expression), columns)))
 
 
-def normal(expression: str) -> str:
+def normalize_spaces(expression: str) -> str:
     """Return the same text for expressions that differ in white space only."""
-    found = filters.tokens(expression)
-    called = {token.start for token in filters.calls(found)}
+    found = filters.tokenize(expression)
+    called = {token.start for token in filters.called_functions(found)}
     pieces = []
     for before, token in itertools.pairwise([None, *found]):
         if before is not None and not _tight(before, token, called=before.start in called):
@@ -73,10 +200,10 @@ def _tight(before: Token, token: Token | None, *, called: bool) -> bool:
     return token.text == "[" or (token.text == "(" and called)
 
 
-def with_names(expression: str, names: Mapping[str, str]) -> str:
+def rename_columns(expression: str, names: Mapping[str, str]) -> str:
     """Return the expression with other names for its columns: `names` has the new one for each that it reads."""
     pieces, copied = [], 0
-    for token, column in references(filters.tokens(expression), names):
+    for token, column in column_references(filters.tokenize(expression), names):
         if names[column] != column:
             quoted = "`" + names[column].replace("`", "``") + "`"
             pieces += [expression[copied : token.start], quoted]
@@ -84,7 +211,7 @@ def with_names(expression: str, names: Mapping[str, str]) -> str:
     return "".join([*pieces, expression[copied:]])
 
 
-def references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
+def column_references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
     """Yield the tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
     for token in _names(found):
@@ -98,7 +225,7 @@ def _names(found: Sequence[Token]) -> Iterator[Token]:
 
     Any word can be a column's name, and what is a keyword shows from its place.
     """
-    words = case_expressions.keywords(found)
+    words = case_keywords(found)
     complete = False  # whether an operand ends before the token: after one comes an operator
     for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
         if token.kind not in {Kind.WORD, Kind.QUOTED}:
@@ -128,23 +255,249 @@ def _is_call(after: Token | None) -> bool:
     return after is not None and after.text == "("
 
 
-def volatile(expression: str) -> str:
+def volatile_function(expression: str) -> str:
     """Return the first function in a text that answers differently from call to call; empty: none.
 
     Raises:
         InvalidArgument: INVALID_FILTER, for what is no expression.
     """
-    found = filters.tokens(expression)
-    called = [token.name for token in filters.calls(found)]
+    found = filters.tokenize(expression)
+    called = [token.name for token in filters.called_functions(found)]
     bare = [t.text for t in found if t.kind is Kind.WORD and t.lower in _BARE]
     return next((name for name in [*called, *bare] if name.lower() in VOLATILE), "")
 
 
 def _instability(expression: str) -> str:
     """Return why it may say something else of a row each time; empty where it says the same."""
-    if name := volatile(expression):
+    if name := volatile_function(expression):
         return f"{name} says something else at each call; values that are kept cannot rest on it"
-    for token in filters.tokens(expression):
+    for token in filters.tokenize(expression):
         if token.kind in {Kind.WORD, Kind.QUOTED} and token.name.lower().startswith(_ROW_COLUMNS):
             return f"{token.name} changes without the row; values that are kept cannot rest on it"
     return ""
+
+
+_PREFIX = "json_"
+#: The one of them that gives JSON in that form.
+_GIVES_JSON = "json_get"
+
+
+def check_json_use(text: str, schema: pa.Schema) -> None:
+    """Refuse an expression on a table that takes JSON for anything else.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    columns = [field.name for field in schema if isinstance(field.type, pa.JsonType)]
+    found = filters.tokenize(text)
+    names = {token.start: name for token, name in column_references(found, schema.names)}
+    calls = {token.start for token in filters.called_functions(found)}
+    for at, token in enumerate(found):
+        if names.get(token.start) in columns and len(found) > 1 and not _is_read(found, at, at):
+            raise invalid_filter(
+                f"{token.text} is JSON, which SQL reads with json_extract({token.text}, '$.…'), json_get_int and the "
+                "like, or compares with NULL"
+            )
+        if token.start in calls and token.lower == _GIVES_JSON and not _is_read(found, at, _end(found, at + 1)):
+            raise invalid_filter(
+                "json_get gives JSON for other functions of it: use json_extract, json_get_string and the like"
+            )
+
+
+def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
+    """Tell whether the operand between two tokens is read as JSON.
+
+    It is the first argument of a function of JSON then, or is compared with NULL.
+    """
+    if begin > 1 and found[begin - 1].text == "(" and found[begin - 2].lower.startswith(_PREFIX):
+        return True
+    return end + 1 < len(found) and found[end + 1].lower == "is"
+
+
+def _end(found: Sequence[Token], opening: int) -> int:
+    """Return where the bracket closes that opens there."""
+    depth = 0
+    for at in range(opening, len(found)):
+        depth += (found[at].text == "(") - (found[at].text == ")")
+        if depth == 0:
+            return at
+    return len(found)
+
+
+#: Functions of one list or map that look at no name in it.
+_NAMELESS = frozenset({"array_length", "cardinality", "empty", "list_length"})
+_FIELD = "get_field"
+
+
+@dataclass(frozen=True, slots=True)
+class Renamed:
+    """A column that an expression reads: its type as the expression was written for, and as it is now."""
+
+    written: pa.DataType
+    now: pa.DataType
+
+
+@dataclass(frozen=True, slots=True)
+class _Path:
+    """What stands from a column's name on: the place after it, and what it leads to."""
+
+    end: int
+    kind: Renamed
+    #: Tokens to be written otherwise, with the text.
+    changes: tuple[tuple[Token, str], ...] = ()
+
+
+def with_current_names(expression: str, columns: Mapping[str, Renamed]) -> str:
+    """Return an expression with the names that fields of structs have now.
+
+    Args:
+        expression: a checked one.
+        columns: those that it reads, by the names that it has for them. The two types of one differ in names alone.
+
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH, where it reads a struct with renamed fields as a whole.
+    """
+    if all(column.written == column.now for column in columns.values()):
+        return expression
+    found = filters.tokenize(expression)
+    place = {token.start: at for at, token in enumerate(found)}
+    changes: list[tuple[Token, str]] = []
+    for token, name in column_references(found, columns):
+        path = _followed(found, place[token.start] + 1, columns[name])
+        path = _field_called(found, place[token.start], path)
+        begin, end = place[token.start], path.end
+        if path.kind.written != path.kind.now and not _looks_at_no_name(found, begin, end):
+            raise _refused(name, columns[name])
+        changes += path.changes
+    pieces, copied = [], 0
+    # by place: a path may stand in the brackets of another
+    for token, text in sorted(changes, key=lambda change: change[0].start):
+        pieces += [expression[copied : token.start], text]
+        copied = token.end
+    return "".join([*pieces, expression[copied:]])
+
+
+def check_packed(text: str, schema: pa.Schema) -> None:
+    """Refuse an expression on a table that looks into a packed struct: Lance would give it values of other fields.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    columns = [field.name for field in schema if is_packed(field)]
+    if not columns:
+        return
+    found = filters.tokenize(text)
+    place = {token.start: at for at, token in enumerate(found)}
+    for token, name in column_references(found, schema.names):
+        at = place[token.start]
+        if name in columns and not _looks_at_no_name(found, at, at + 1):
+            raise invalid_filter(
+                f"{token.text} is a packed struct, of whose fields Lance gives wrong values: compare it with NULL or "
+                "take it as a whole, or rewrite the table without the metadata 'packed'"
+            )
+
+
+def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tuple[Token, str], ...] = ()) -> _Path:
+    """Follow a path from a place in it on to where it ends."""
+    if _texts(found, at, ".") and at + 1 < len(found) and pt.is_struct(kind.written):
+        inner = _inner(kind, found[at + 1])
+        if inner is not None:
+            return _followed(found, at + 2, inner[0], (*changes, *_change(found[at + 1], inner[1], "`")))
+    if _texts(found, at, "["):
+        if pt.is_struct(kind.written):
+            inner = _inner(kind, found[at + 1]) if _texts(found, at + 2, "]") else None
+            if inner is not None:
+                return _followed(found, at + 3, inner[0], (*changes, *_change(found[at + 1], inner[1], "'")))
+        elif _is_list(kind.written):
+            items = Renamed(kind.written.value_type, kind.now.value_type)
+            return _followed(found, _behind(found, at), items, changes)
+    return _Path(at, kind, changes)
+
+
+def _field_called(found: Sequence[Token], begin: int, path: _Path) -> _Path:
+    """Continue inside `get_field(…, 'a')`."""
+    called = begin >= 2 and found[begin - 1].text == "(" and found[begin - 2].lower == _FIELD
+    if not (called and _texts(found, path.end, ",") and _texts(found, path.end + 2, ")")):
+        return path
+    inner = _inner(path.kind, found[path.end + 1])
+    if inner is None:
+        return path
+    changes = (*path.changes, *_change(found[path.end + 1], inner[1], "'"))
+    return _followed(found, path.end + 3, inner[0], changes)
+
+
+def _inner(kind: Renamed, token: Token) -> tuple[Renamed, str] | None:
+    """Return the field that a token names, and what it is called now; None where there is none."""
+    if not pt.is_struct(kind.written) or token.kind is Kind.NUMBER:
+        return None
+    names = [field.name for field in kind.written]
+    by_lower = {name.casefold(): name for name in reversed(names)}
+    name = token.name if token.name in names else by_lower.get(token.name.casefold(), "")
+    if name not in names:
+        return None
+    at = names.index(name)
+    now = kind.now.field(at)
+    return Renamed(kind.written.field(at).type, now.type), "" if now.name == name else now.name
+
+
+def _change(token: Token, name: str, quote: str) -> tuple[tuple[Token, str], ...]:
+    return ((token, f"{quote}{name.replace(quote, quote * 2)}{quote}"),) if name else ()
+
+
+def _behind(found: Sequence[Token], opening: int) -> int:
+    """Return the place behind the bracket that closes one."""
+    depth = 0
+    for at in range(opening, len(found)):
+        depth += {"[": 1, "]": -1}.get(found[at].text, 0)
+        if not depth:
+            return at + 1
+    return len(found)
+
+
+def _looks_at_no_name(found: Sequence[Token], begin: int, end: int) -> bool:
+    """Tell whether what stands around a path is the same whatever fields are called: `… IS NULL`, or nothing at all."""
+    if begin == 0 and end == len(found):
+        return True
+    if end < len(found) and found[end].lower == "is":
+        rest = [token.lower for token in found[end + 1 : end + 3]]
+        return rest[:1] == ["null"] or rest == ["not", "null"]
+    called = begin >= 2 and found[begin - 1].text == "(" and found[begin - 2].lower in _NAMELESS
+    return called and _texts(found, end, ")")
+
+
+def _texts(found: Sequence[Token], at: int, text: str) -> bool:
+    return at < len(found) and found[at].text == text
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pt.is_list(kind) or pt.is_large_list(kind) or pt.is_fixed_size_list(kind))
+
+
+def _refused(name: str, column: Renamed) -> FailedPrecondition:
+    return FailedPrecondition(
+        "TYPE_MISMATCH",
+        f"Type mismatch for column {name}: the expression was written for {column.written}, and with fields renamed it "
+        f"is {column.now} now. Name single fields (`{name}.x`), which are followed to their new names, or give the "
+        "column the expression again with CatalogService.AlterColumns: it then sees the new names in all rows",
+        column=name,
+        declared=column.written,
+        actual=column.now,
+    )
+
+
+def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
+    """Return those of the source's columns that the view reads, each once, in the order in which the query names them.
+
+    Names that the source does not have are left out. Of a source that is a view its `__is_set` is read too, and comes
+    last: rows without values are not there.
+    """
+    names = list(columns)
+    read: list[str] = []
+    for column in query.columns:
+        read += [column.source_column] if column.source_column else columns_of_expression(column.expression, names)
+    if query.where:
+        read += columns_of_expression(query.where, names)
+    for function in query.functions:
+        read += [path.split(".")[0] for path in function.inputs]
+    held = frozenset(names)
+    return tuple(name for name in dict.fromkeys([*read, IS_SET]) if name in held)

@@ -1,4 +1,16 @@
-"""What a caller's filter may be, judged from its text alone, before Lance sees it.
+"""What a filter may be, judged from its text: functions, numbers, and how deep it is nested.
+
+How deep SQL is nested once it is parsed, and what planning it costs, judged from its text.
+
+Lance and DataFusion walk a parsed expression by recursion: `x+1+1+…` and `x::int::int…` end the process at about 550
+operators. Planning arithmetic costs more than the square of its depth, and each COALESCE that is inside the first
+argument of another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be
+many.
+
+There are two copies of this module, `leman_core.sql.filters` and `leman._local.sql_limits`: the SDK reads tables
+without the services.
+
+What a caller's filter may be, judged from its text alone, before Lance sees it.
 
 Lance evaluates constant calls while it plans (`repeat('a', 1000000000)` costs seconds and gigabytes), ignores what
 comes after a complete expression (`id > 0; drop …`, `id > 0 limit 1`), and reads `"name"` as a string, not as a column.
@@ -11,13 +23,173 @@ import difflib
 import itertools
 import math
 import re
+import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, auto
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.sql import nesting
+from leman_core.model.service_errors import InvalidArgument
+
+#: Operators and calls on the way from the whole expression to its innermost value.
+MAX_NESTING = 100
+#: The same of SQL that is stored already: earlier releases bounded nothing, and up to here nothing crashes.
+MAX_STORED_DEPTH = 400
+#: Operators, each times its depth, and times three for each call around it that Lance plans several times.
+MAX_WORK = 20_000
+MAX_PARSED_BYTES = 1 << 18
+
+_NESTING_TOKEN = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<symbol>::|<=|>=|<>|!=|==|\|\||->>?|=>|[-+*/%=<>()\[\],^&|~\#@!?:])""",
+    re.VERBOSE,
+)
+_WORDS = frozenset({"not", "is", "like", "ilike", "in", "between", "similar", "rlike", "regexp", "div", "collate"})
+#: Words before a bracket that is no call.
+_NO_CALL = _WORDS | {"and", "or", "when", "then", "else", "case", "array"}
+#: Calls of which Lance plans each argument but the last more than once.
+_PLANNED_AGAIN = frozenset({"coalesce", "nvl", "nvl2", "nullif", "greatest", "least"})
+_AGAIN = 3
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A bracket, a CASE, or the whole text, as far as it is read. Its term is what stands since a comma, AND or OR."""
+
+    kind: str
+    #: Whether what a comma ends is planned again.
+    again: bool = False
+    depth: int = 0
+    work: int = 0
+    operators: int = 0
+    inner_depth: int = 0
+    inner_work: int = 0
+    betweens: int = 0
+    #: Of a CASE: the work of its operand, and how many WHENs it has.
+    operand: int = 0
+    whens: int = 0
+    part: str = ""
+
+    def end_term(self, factor: int = 1) -> None:
+        """Take what was read since the last separator into account."""
+        depth = self.operators + self.inner_depth
+        self.depth = max(self.depth, depth)
+        self.work += factor * (self.inner_work + self.operators * depth)
+        self.operators = self.inner_depth = self.inner_work = self.betweens = 0
+
+    def take(self, inner: _Frame, operators: int) -> None:
+        """Add what a bracket or CASE that ends here has."""
+        self.operators += operators
+        self.inner_depth = max(self.inner_depth, inner.depth)
+        self.inner_work += inner.work
+
+
+@dataclass(slots=True)
+class _Reading:
+    frames: list[_Frame] = field(default_factory=lambda: [_Frame("")])
+
+    def separate(self) -> None:
+        """End a term of the innermost frame."""
+        frame = self.frames[-1]
+        frame.end_term(_AGAIN if frame.again or frame.part == "when" else 1)
+
+    def close(self, kind: str) -> None:
+        """End the innermost frame, if it is of this kind."""
+        if self.frames[-1].kind != kind or len(self.frames) == 1:
+            return
+        frame = self.frames.pop()
+        if kind == "case":
+            frame.end_term()
+            frame.work += frame.operand * frame.whens * _AGAIN
+            frame.depth += frame.whens  # each is a call around the next one
+        else:
+            frame.end_term()
+        self.frames[-1].take(frame, 1)
+
+
+def nesting_problem(sql: str) -> str:
+    """Return what is wrong with how SQL of a caller's is nested; empty where nothing is. Never recurses."""
+    return _problem(sql, MAX_NESTING, MAX_WORK)
+
+
+def stored_nesting_problem(sql: str) -> str:
+    """Return why SQL that is stored would end the process; empty where it would not. Never recurses."""
+    return _problem(sql, MAX_STORED_DEPTH, sys.maxsize)
+
+
+def _problem(sql: str, most_deep: int, most_work: int) -> str:
+    if len(sql) > MAX_PARSED_BYTES:
+        return f"it has {len(sql)} characters, at most {MAX_PARSED_BYTES} can be read"
+    reading = _Reading()
+    before = ""
+    for match in _NESTING_TOKEN.finditer(sql):
+        text = match.group().lower()
+        _read(reading, text, before, is_word=match.lastgroup == "word", is_symbol=match.lastgroup == "symbol")
+        before = text if match.lastgroup == "word" else match.group()[:1]
+        if reading.frames[-1].operators > most_deep or len(reading.frames) > most_deep:
+            return _too_deep(most_deep)
+    while len(reading.frames) > 1:
+        reading.close(reading.frames[-1].kind)
+    whole = reading.frames[0]
+    whole.end_term()
+    if whole.depth > most_deep:
+        return _too_deep(most_deep)
+    if whole.work > most_work:
+        return (
+            "it is nested too deeply to be planned in reasonable time: use fewer operators in one value, and fewer "
+            "calls of coalesce and the like inside of each other"
+        )
+    return ""
+
+
+def _read(reading: _Reading, text: str, before: str, *, is_word: bool, is_symbol: bool) -> None:
+    frame = reading.frames[-1]
+    if is_word:
+        _read_word(reading, frame, text)
+    elif not is_symbol:
+        return
+    elif text in {"(", "["}:
+        is_call = text == "(" and before in _PLANNED_AGAIN and before not in _NO_CALL
+        reading.frames.append(_Frame(")" if text == "(" else "]", again=is_call))
+    elif text in {")", "]"}:
+        while reading.frames[-1].kind == "case":  # one without END: the text is refused for that elsewhere
+            reading.close("case")
+        reading.close(text)
+    elif text == ",":
+        reading.separate()
+    else:
+        frame.operators += 1
+
+
+def _read_word(reading: _Reading, frame: _Frame, word: str) -> None:
+    if word in {"and", "or"}:
+        if word == "and" and frame.betweens:
+            frame.betweens -= 1
+        elif not frame.again:  # in an argument the whole of it is planned again
+            reading.separate()
+    elif word in _WORDS:
+        frame.operators += 1
+        frame.betweens += word == "between"
+    elif word == "case":
+        reading.frames.append(_Frame("case", part="case"))
+    elif frame.kind == "case" and word in {"when", "then", "else"}:
+        if frame.part == "case":
+            frame.end_term()
+            frame.operand, frame.work = frame.work, 0
+        else:
+            reading.separate()
+        frame.part = word
+        frame.whens += word == "when"
+    elif frame.kind == "case" and word == "end":
+        reading.separate()
+        reading.close("case")
+
+
+def _too_deep(most: int) -> str:
+    return f"it is nested too deeply: more than {most} operators and calls are inside of each other"
+
 
 #: Of a filter as its caller wrote it; `now()` and the like are longer once they are times.
 MAX_BYTES = 16_384
@@ -74,7 +246,7 @@ arrow_cast arrow_typeof cast coalesce greatest least nullif nvl try_cast
 FUNCTIONS = frozenset(_ALLOWED.split())
 #: Functions in other dialects of SQL; here they are words for `date_part`.
 _DATE_PARTS = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
-#: Relative times: replaced by what they say when the job is planned (`leman_core.sql.relative_time`).
+#: Relative times: replaced by what they say when the job is planned (`leman_core.sql.time_values`).
 CLOCKS = frozenset({"now", "today", "current_date", "current_timestamp"})
 
 
@@ -109,28 +281,28 @@ class Token:
         return self.text
 
 
-def invalid(message: str) -> InvalidArgument:
+def invalid_filter(message: str) -> InvalidArgument:
     """Return the error of a filter that is refused."""
     return InvalidArgument("INVALID_FILTER", f"Invalid filter: {message}", field="where")
 
 
-def tokens(where: str) -> list[Token]:
+def tokenize(where: str) -> list[Token]:
     """Take a filter apart into its tokens.
 
     Raises:
         InvalidArgument: INVALID_FILTER, for what no filter needs: comments, `;`, parameters; and for a text of which
             nothing is worth reading, as it is too long.
     """
-    if len(where) > nesting.MAX_BYTES:
-        raise invalid(nesting.problem(where))
+    if len(where) > MAX_PARSED_BYTES:
+        raise invalid_filter(nesting_problem(where))
     found = []
     at = 0
     while at < len(where):
         match = _TOKEN.match(where, at)
         if match is None:
-            raise invalid(f"unexpected {where[at]!r} at character {at + 1}: one SQL expression is expected")
+            raise invalid_filter(f"unexpected {where[at]!r} at character {at + 1}: one SQL expression is expected")
         if match.lastgroup == "comment":
-            raise invalid(f"comments are not allowed (character {at + 1})")
+            raise invalid_filter(f"comments are not allowed (character {at + 1})")
         if match.lastgroup != "space":
             found.append(Token(Kind[str(match.lastgroup).upper()], match.group(), at, match.end()))
         at = match.end()
@@ -145,10 +317,10 @@ def check_length(where: str, most: int = MAX_BYTES) -> None:
     """
     size = len(where.encode(errors="replace"))
     if size > most:
-        raise invalid(f"it has {size} bytes, at most {most} are allowed")
+        raise invalid_filter(f"it has {size} bytes, at most {most} are allowed")
 
 
-def check(where: str, columns: Iterable[str]) -> None:
+def check_filter(where: str, columns: Iterable[str]) -> None:
     """Refuse a filter that cannot be used, with what to write instead where that is known.
 
     Its length is judged by `check_length`, before relative times are replaced.
@@ -157,18 +329,18 @@ def check(where: str, columns: Iterable[str]) -> None:
         InvalidArgument: INVALID_FILTER.
     """
     if "\0" in where or not where.strip():
-        raise invalid("it is empty" if not where.strip() else "it contains a zero character")
-    found = tokens(where)
+        raise invalid_filter("it is empty" if not where.strip() else "it contains a zero character")
+    found = tokenize(where)
     _check_size(found)
     _check_brackets(found)
-    if problem := nesting.problem(where):
-        raise invalid(problem)
+    if problem := nesting_problem(where):
+        raise invalid_filter(problem)
     _check_functions(found)
-    check_exact(list(_cast_numbers(found)))
+    check_exact_numbers(list(_cast_numbers(found)))
     _check_quotes(found, {c.casefold() for c in columns})
 
 
-def check_exact(found: Iterable[Token]) -> None:
+def check_exact_numbers(found: Iterable[Token]) -> None:
     """Refuse numbers that lose digits: those with a fraction and those of more than 64 bits are doubles in SQL.
 
     Raises:
@@ -179,7 +351,7 @@ def check_exact(found: Iterable[Token]) -> None:
             continue
         wanted, kept = Decimal(token.text), float(token.text)
         if math.isinf(kept) or wanted != Decimal(repr(kept)):
-            raise invalid(
+            raise invalid_filter(
                 f"{token.text} has more digits than a double, and would become {kept!r}: write it in quotes, like "
                 f"cast('{token.text}' as {_decimal(wanted)})"
             )
@@ -203,13 +375,13 @@ def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:
             yield token
 
 
-def names(where: str) -> frozenset[str]:
+def names_in_filter(where: str) -> frozenset[str]:
     """Return casefolded names that the filter may refer to: a superset of the columns that it reads."""
     kinds = {Kind.WORD, Kind.QUOTED, Kind.STRING}
-    return frozenset(t.name.casefold() for t in tokens(where) if t.kind in kinds)
+    return frozenset(t.name.casefold() for t in tokenize(where) if t.kind in kinds)
 
 
-def calls(found: list[Token]) -> Iterator[Token]:
+def called_functions(found: list[Token]) -> Iterator[Token]:
     """Yield the names of the functions that are called."""
     for token, after in itertools.pairwise(found):
         if after.text != "(" or token.kind not in {Kind.WORD, Kind.QUOTED}:
@@ -221,10 +393,10 @@ def calls(found: list[Token]) -> Iterator[Token]:
 def _check_size(found: list[Token]) -> None:
     operators = sum(t.kind is Kind.WORD and t.lower in _OPERATORS for t in found)
     if operators > MAX_OPERATORS:
-        raise invalid(f"it has {operators} times AND, OR or NOT, at most {MAX_OPERATORS} are allowed")
+        raise invalid_filter(f"it has {operators} times AND, OR or NOT, at most {MAX_OPERATORS} are allowed")
     items = sum(t.text == "," for t in found)
     if items > MAX_LIST_ITEMS:
-        raise invalid(f"it has {items} commas, at most {MAX_LIST_ITEMS} are allowed: join with a table instead")
+        raise invalid_filter(f"it has {items} commas, at most {MAX_LIST_ITEMS} are allowed: join with a table instead")
 
 
 def _check_brackets(found: list[Token]) -> None:
@@ -233,21 +405,21 @@ def _check_brackets(found: list[Token]) -> None:
         if token.text in _CLOSERS:
             expected.append(_CLOSERS[token.text])
             if len(expected) > MAX_DEPTH:
-                raise invalid(f"brackets are nested deeper than {MAX_DEPTH}")
+                raise invalid_filter(f"brackets are nested deeper than {MAX_DEPTH}")
         elif token.text in _CLOSERS.values() and (not expected or expected.pop() != token.text):
-            raise invalid(f"unexpected '{token.text}' at character {token.start + 1}")
+            raise invalid_filter(f"unexpected '{token.text}' at character {token.start + 1}")
     if expected:
-        raise invalid(f"'{expected[-1]}' is missing at the end")
+        raise invalid_filter(f"'{expected[-1]}' is missing at the end")
 
 
 def _check_functions(found: list[Token]) -> None:
-    for token in calls(found):
+    for token in called_functions(found):
         name = token.name.lower()
         if name not in FUNCTIONS and name not in CLOCKS:
-            raise invalid(f"function '{name}' is not one of those that may be called; {_instead(name)}")
+            raise invalid_filter(f"function '{name}' is not one of those that may be called; {_instead(name)}")
     for token, after in itertools.pairwise(found):
         if token.kind is Kind.WORD and token.lower in _STRING_PREFIXES and after.kind is Kind.STRING:
-            raise invalid(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")
+            raise invalid_filter(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")
 
 
 def _instead(name: str) -> str:
@@ -262,4 +434,4 @@ def _instead(name: str) -> str:
 def _check_quotes(found: list[Token], columns: set[str]) -> None:
     for token in found:
         if token.text.startswith('"') and token.name.casefold() in columns:
-            raise invalid(f"{token.text} is text to Lance; to name the column write `{token.name}`")
+            raise invalid_filter(f"{token.text} is text to Lance; to name the column write `{token.name}`")

@@ -1,4 +1,9 @@
-"""Small Lance tables that are only appended to: job history and the error store."""
+"""Small Lance tables that are only appended to, and what becomes of damaged ones.
+
+Damaged files of Leman's own small tables: told from a store that cannot be read, set aside, and said.
+
+Small Lance tables that are only appended to: job history and the error store.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +12,145 @@ import dataclasses
 import datetime
 import random
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
 
 import lance
 import pyarrow as pa
+import pyarrow.fs as pafs
 import structlog
 from lance.commit import CommitConflictError
 
-from leman_core.model.errors import LemanError
-from leman_core.storage import damage, stored_formats
-from leman_core.storage.error_translation import LANCE_ERRORS
+from leman_core.model import stored_documents
+from leman_core.model.service_errors import LemanError
+from leman_core.storage.error_translation import LANCE_ERRORS, table_error
+from leman_core.storage.filesystems import counted_table, filesystem_of
 from leman_core.storage.locations import in_object_store
 from leman_core.storage.log_snapshot import SAVED_FROM, Snapshot, position, readable, saved, with_position
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.object_stores.requests import counted_table
+from leman_core.storage.object_stores import lance_options
 from leman_core.storage.opening import has_versions, open_checked, open_latest, open_version
 from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.storage_errors import failed, refusal, said
-from leman_core.storage.store_failures import store_failed
+from leman_core.storage.storage_errors import (
+    error_text,
+    refusal_error,
+    storage_failed,
+    store_failed,
+    translating_os_errors,
+)
 from leman_core.storage.table_creation import create_empty
-from leman_core.storage.table_errors import table_error
+
+_FOLDER = "damaged"
+_NOTE = ".txt"
+_MANIFEST = ".manifest"
+_NEWEST_FIRST = 20  # digits: names that count down
+_CHUNK = 1 << 22
+
+
+def check_file_whole(uri: str, path: str) -> None:
+    """Check that a file of a table is there with all its bytes, or is certainly not there.
+
+    A reader that cannot make sense of the file has then found damage.
+
+    Raises:
+        OSError: the store cannot say; the file may be whole.
+    """
+    filesystem, root = filesystem_of(uri)
+    try:
+        with filesystem.open_input_stream(f"{root}/{path}") as stream:
+            while stream.read(_CHUNK):
+                pass
+    except FileNotFoundError:
+        return
+    except OSError:
+        if filesystem.get_file_info(f"{root}/{path}").type != pafs.FileType.Directory:
+            raise
+
+
+def manifest_versions(uri: str) -> list[tuple[int, str]]:
+    """Return (version, path of its manifest) of those that lie there, whatever they may be worth, the latest first.
+
+    Raises:
+        OSError: that cannot be told.
+    """
+    filesystem, root = filesystem_of(uri)
+    selector = pafs.FileSelector(f"{root}/_versions", allow_not_found=True)
+    try:
+        entries = filesystem.get_file_info(selector)
+    except FileNotFoundError:  # where it is made at that very moment, pyarrow has seen it both ways
+        entries = filesystem.get_file_info(selector)
+    names = [PurePosixPath(entry.path).name for entry in entries]
+    found = [
+        (_version(name.removesuffix(_MANIFEST)), f"_versions/{name}")
+        for name in names
+        if name.endswith(_MANIFEST) and name.removesuffix(_MANIFEST).isdigit()
+    ]
+    return sorted(found, reverse=True)
+
+
+def had_versions(uri: str) -> bool:
+    """Tell whether there is a place for versions, even an empty one: there is a table, or is about to be."""
+    filesystem, root = filesystem_of(uri)
+    return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
+
+
+def is_plain_file(uri: str) -> bool:
+    """Return whether a file lies where a table has its folder."""
+    filesystem, root = filesystem_of(uri)
+    return bool(filesystem.get_file_info(root).type == pafs.FileType.File)
+
+
+def _version(stem: str) -> int:
+    return (1 << 64) - 1 - int(stem) if len(stem) == _NEWEST_FIRST else int(stem)
+
+
+def set_aside(uri: str, path: str, what: str) -> str:
+    """Move a damaged file of a table, or with path "" the table, beside it into a folder `damaged`.
+
+    Returns:
+        A note for people, which lies there too. Where the move fails the file stays: the note then says so.
+    """
+    filesystem, root = filesystem_of(uri)
+    folder, _, table = root.rpartition("/")
+    name = "-".join(part for part in (table, str(time.time_ns()), PurePosixPath(path).name) if part)
+    note = f"{what} It was set aside as {folder}/{_FOLDER}/{name}."
+    try:
+        filesystem.create_dir(f"{folder}/{_FOLDER}", recursive=True)
+        with contextlib.suppress(FileNotFoundError):
+            filesystem.move(f"{root}/{path}".rstrip("/"), f"{folder}/{_FOLDER}/{name}")
+        with filesystem.open_output_stream(f"{folder}/{_FOLDER}/{name}{_NOTE}") as stream:
+            stream.write(note.encode())
+    except OSError as error:
+        return f"{what} It could not be set aside: {error}"
+    return note
+
+
+def damage_notes(uri: str, since: float = 0.0) -> list[str]:
+    """Return what was set aside of a table, oldest first.
+
+    Args:
+        uri: that of the table.
+        since: in seconds since the epoch; what was set aside before is left out.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    with translating_os_errors(f"What was set aside of {uri}", uri):
+        return list(_notes(uri, int(since * 1e9)))
+
+
+def _notes(uri: str, since_ns: int) -> Iterator[str]:
+    filesystem, root = filesystem_of(uri)
+    folder, _, table = root.rpartition("/")
+    selector = pafs.FileSelector(f"{folder}/{_FOLDER}", allow_not_found=True)
+    for path in sorted(entry.path for entry in filesystem.get_file_info(selector)):
+        name = PurePosixPath(path).name
+        if not name.startswith(f"{table}-") or not name.endswith(_NOTE):
+            continue
+        set_aside_at = name.removesuffix(_NOTE).removeprefix(f"{table}-").partition("-")[0]
+        if not set_aside_at.isdigit() or int(set_aside_at) >= since_ns:
+            with filesystem.open_input_stream(path) as stream:
+                yield stream.read().decode(errors="replace")
+
 
 #: Of the schema's metadata.
 _FORMAT = "leman.format"
@@ -94,13 +217,13 @@ class AppendLog:
             if not in_object_store(self._uri):
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
             schema = with_position(self._schema) if self._ordered else self._schema
-            schema = schema.with_metadata({_FORMAT: str(stored_formats.LOG.current)})
+            schema = schema.with_metadata({_FORMAT: str(stored_documents.LOG.current)})
             with panics_as_errors():
                 create_empty(self._uri, schema, stable_row_ids=self._ordered)
         except FileExistsError:
             return
         except LANCE_ERRORS as error:
-            raise failed(error, f"{self._called} cannot be made: {error}", self._uri) from error
+            raise storage_failed(error, f"{self._called} cannot be made: {error}", self._uri) from error
 
     def append(self, rows: Sequence[dict[str, object]], base: Snapshot | None = None) -> Snapshot:
         """Add rows in one version and return it.
@@ -138,7 +261,7 @@ class AppendLog:
         except LANCE_ERRORS as error:
             if in_object_store(self._uri) and store_failed(error):
                 self._raise_refusal(error)
-                raise failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
+                raise storage_failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
             return None
 
     def _write(self, table: pa.Table) -> lance.LanceDataset:
@@ -155,7 +278,7 @@ class AppendLog:
                 self._raise_refusal(error)
                 met = _met_others(error)
                 if not tries_left or (not met and (looked or not self._repairs)):
-                    raise failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
+                    raise storage_failed(error, f"{self._uri} cannot be appended to: {error}", self._uri) from error
             if not looked:  # the latest version may be damaged: then another one takes its place
                 looked = True
                 self._look()
@@ -183,7 +306,7 @@ class AppendLog:
             except LANCE_ERRORS as error:
                 self._raise_refusal(error)
                 if not tries_left or not _met_others(error):
-                    raise failed(error, f"rows of {self._uri} cannot be deleted: {error}", self._uri) from error
+                    raise storage_failed(error, f"rows of {self._uri} cannot be deleted: {error}", self._uri) from error
             time.sleep(random.uniform(0.0, _LONGEST_PAUSE_SECONDS))
         raise AssertionError("the loop returns or raises")
 
@@ -223,7 +346,7 @@ class AppendLog:
 
     def warnings(self, since: float = 0.0) -> list[str]:
         """Return what was set aside of the table, from a time on, for people, oldest first."""
-        return damage.notes(self._uri, since)
+        return damage_notes(self._uri, since)
 
     def salvage(
         self, snapshot: Snapshot, fragment_id: int, why: LemanError, usable: Callable[[dict[str, object]], bool]
@@ -236,7 +359,7 @@ class AppendLog:
         files = snapshot.files(fragment_id)
         with readable(self._called, self._uri):
             for path in files:
-                damage.check_store(self._uri, path)
+                check_file_whole(self._uri, path)
         rows = [row for row in snapshot.readable(fragment_id) if usable(row)]
         if self._repairs:
             with contextlib.suppress(OSError, LemanError):  # then the next one who reads it does the same
@@ -244,7 +367,7 @@ class AppendLog:
                     self._write(saved(snapshot, rows, self._schema))
                 snapshot.without(fragment_id)
                 for path in files:
-                    what = f"{self._uri}/{path} is damaged ({said(why)}); {len(rows)} rows of it were saved."
+                    what = f"{self._uri}/{path} is damaged ({error_text(why)}); {len(rows)} rows of it were saved."
                     self._set_aside(path, what)
         return rows
 
@@ -323,7 +446,7 @@ class AppendLog:
         return Snapshot(dataset, self._called)
 
     def _raise_refusal(self, error: Exception) -> None:
-        refused = refusal(error, self._uri)
+        refused = refusal_error(error, self._uri)
         if refused is not None:
             raise refused from error
 
@@ -337,16 +460,16 @@ class AppendLog:
             try:
                 return self._open_latest()
             except (ValueError, OSError) as error:
-                if self._repairs and damage.is_plain_file(self._uri):
+                if self._repairs and is_plain_file(self._uri):
                     self._set_aside("", f"{self._uri} is a file, and no table.")
                     return None
-                found = damage.versions(self._uri)
+                found = manifest_versions(self._uri)
                 if found:
                     with contextlib.suppress(ValueError, OSError):
                         return self._open_latest()  # somebody made it after the first look
                 if self._repairs:
                     return self._open_before_damage(error) if found else None
-                if not found and not damage.had_versions(self._uri):
+                if not found and not had_versions(self._uri):
                     return None
                 if found or not pause:
                     raise
@@ -369,9 +492,9 @@ class AppendLog:
         if store_failed(why):
             raise why
 
-        found = damage.versions(self._uri)
+        found = manifest_versions(self._uri)
         for version, path in found:
-            damage.check_store(self._uri, path)
+            check_file_whole(self._uri, path)
             try:
                 with panics_as_errors():
                     self._checked(open_version(self._uri, version)).get_fragments()
@@ -395,18 +518,18 @@ class AppendLog:
             UnknownFormat: FORMAT_TOO_NEW.
         """
         stated = (dataset.schema.metadata or {}).get(_FORMAT.encode())
-        stored_formats.LOG.check(None if stated is None else stated.decode(), self._called)
+        stored_documents.LOG.check(None if stated is None else stated.decode(), self._called)
         missing = [name for name in self._schema.names if name not in dataset.schema.names]
         if missing:
             raise ValueError(f"it has no columns {', '.join(missing)}")
         return dataset
 
     def _set_aside(self, path: str, what: str) -> None:
-        note = damage.set_aside(self._uri, path, what)
+        note = set_aside(self._uri, path, what)
         _log.error("damage", uri=self._uri, what=note)
 
 
-def quoted(text: str) -> str:
+def sql_quoted(text: str) -> str:
     """Return a text as SQL writes it."""
     return "'" + text.replace("'", "''") + "'"
 

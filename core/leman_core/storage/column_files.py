@@ -1,32 +1,49 @@
-"""Column files: one column of one fragment, in the table's data folder. Where they lie, and what they hold.
+"""Column files: where they lie, what they hold, how they are written and checked.
+
+Column files: one column of one fragment, in the table's data folder. Where they lie, and what they hold.
 
 `column_file_writer` writes them, `column_file_checks` checks them before the coordinator installs them.
+
+The writing of column files: staged in the table's data folder until the coordinator installs them.
+
+In an object store a small one is made in memory and put in one request: its digest is known then, and its last name.
+
+The checks of staged files before they are committed; Lance itself checks almost nothing of them.
 """
 
 from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 import xxhash
-from lance.file import LanceFileReader
+from lance.file import LanceFileReader, LanceFileWriter
+from lance.lance import BlobDescriptorArrayBuilder
+from xxhash import xxh3_128_hexdigest
 
-from leman_core.model import changed_rows, keys, row_states
-from leman_core.model.changed_rows import Predecessor
-from leman_core.model.errors import DataLoss, NotFound
-from leman_core.model.ranges import RowRange
-from leman_core.model.row_states import RowState, States, StateSummary
-from leman_core.storage import footer, store_objects
-from leman_core.storage.concatenation import joined
-from leman_core.storage.deletions import Deletions
-from leman_core.storage.error_translation import reading_file, using_storage
-from leman_core.storage.filesystems import filesystem_of
+from leman_core.functions import arrow_types, binding
+from leman_core.functions.arrow_values import concatenate
+from leman_core.model import keys, row_states
+from leman_core.model.plan import StagedFile
+from leman_core.model.row_positions import RowRange
+from leman_core.model.row_states import Predecessor, RowState, States, StateSummary
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, NotFound
+from leman_core.storage import lance_files, whole_files
+from leman_core.storage.error_translation import reading_file, using_storage, writing_values
+from leman_core.storage.filesystems import count_request, filesystem_of
+from leman_core.storage.lance_files import Deletions, as_file, made_in_memory
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.object_stores.requests import count
-from leman_core.storage.small_files import small_file
-from leman_core.storage.store_objects import Tagged
+from leman_core.storage.object_stores import lance_options
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.storage_errors import storage_unusable, store_failed
+from leman_core.storage.whole_files import ObjectEnd, Tagged, put_small_file, small_file
 
 #: Keys of a column file's metadata, under which it names the buffers with row states, with deleted rows, with the files
 #: that it follows, and with the rows that are NULL.
@@ -79,7 +96,7 @@ def tagged_digest_of(uri: str, file: str, size_bytes: int | None = None) -> tupl
         LemanError: what `reading_file` gives.
     """
     if in_object_store(uri):
-        found = store_objects.tagged_digest(data_folder(uri), file)
+        found = whole_files.tagged_digest(data_folder(uri), file)
         if found is not None:
             return found
     size, digest = digest_of(uri, file, size_bytes)
@@ -103,7 +120,7 @@ def rows_of(uri: str, file: str) -> int:
         LemanError: what `reading_file` gives.
     """
     with reading_file(uri, f"Data file {file}"):
-        return footer.read_rows(*filesystem_of(data_path(uri, file)))
+        return lance_files.read_rows(*filesystem_of(data_path(uri, file)))
 
 
 def read_state_summary(uri: str, file: str) -> StateSummary | None:
@@ -113,8 +130,8 @@ def read_state_summary(uri: str, file: str) -> StateSummary | None:
         LemanError: as `read_states_buffer`.
     """
     with reading_file(uri, f"Row states of {file}"):
-        buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
-        return None if buffer is None else row_states.decode_summary(buffer)
+        buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
+        return None if buffer is None else row_states.decode_state_summary(buffer)
 
 
 def read_states(uri: str, file: str) -> States | None:
@@ -124,7 +141,7 @@ def read_states(uri: str, file: str) -> States | None:
         LemanError: as `read_states_buffer`.
     """
     buffer = read_states_buffer(uri, file)
-    return None if buffer is None else row_states.decode(buffer)
+    return None if buffer is None else row_states.decode_states(buffer)
 
 
 def read_states_buffer(uri: str, file: str) -> bytes | None:
@@ -134,9 +151,9 @@ def read_states_buffer(uri: str, file: str) -> bytes | None:
         LemanError: what `reading_file` gives.
     """
     with reading_file(uri, f"Row states of {file}"):
-        buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
+        buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), STATES_KEY)
         if buffer is not None:
-            row_states.check(buffer)
+            row_states.check_states(buffer)
     return buffer
 
 
@@ -150,8 +167,8 @@ def read_predecessors(uri: str, file: str) -> list[Predecessor]:
         return []
     try:
         with reading_file(uri, f"The list of files before {file}"):
-            buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), PREDECESSORS_KEY)
-            return [] if buffer is None else changed_rows.decode(buffer)
+            buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), PREDECESSORS_KEY)
+            return [] if buffer is None else row_states.decode_predecessors(buffer)
     except (NotFound, DataLoss):
         return []
 
@@ -167,7 +184,7 @@ def read_nulls(uri: str, file: str) -> npt.NDArray[np.int64] | None:
     if keys.parse_column_file_name(file) is None:
         return None
     with reading_file(uri, f"The list of NULL rows of {file}"):
-        buffer = footer.read_buffer(*filesystem_of(data_path(uri, file)), NULLS_KEY)
+        buffer = lance_files.read_buffer(*filesystem_of(data_path(uri, file)), NULLS_KEY)
         return None if buffer is None else row_states.decode_nulls(buffer)
 
 
@@ -178,7 +195,7 @@ def column_bytes(uri: str, file: str) -> list[int]:
         LemanError: what `reading_file` gives.
     """
     with reading_file(uri, f"Data file {file}"):
-        return footer.read_column_bytes(*filesystem_of(data_path(uri, file)))
+        return lance_files.read_column_bytes(*filesystem_of(data_path(uri, file)))
 
 
 def tells_nulls(kind: pa.DataType) -> bool:
@@ -199,18 +216,18 @@ class ColumnFileReader:
 
     def __init__(self, uri: str, file: str) -> None:
         self._path = data_path(uri, file)
-        count(uri, "lance", writes=False)
+        count_request(uri, "lance", writes=False)
         with using_storage(self._path):
             self._reader = LanceFileReader(self._path, storage_options=lance_options(uri))
             buffer, lacks = buffer_in(self._reader, STATES_KEY), buffer_in(self._reader, DELETIONS_KEY)
-            self._states = None if buffer is None else row_states.decode(buffer)
+            self._states = None if buffer is None else row_states.decode_states(buffer)
             self._deleted = None if lacks is None else Deletions.decode(lacks).mask
 
     def values(self, covered: RowRange) -> pa.Array:
         """Return one value for each physical row of a range."""
         with using_storage(self._path):
             table = self._reader.read_range(covered.start, covered.rows, batch_size=covered.rows).to_table()
-        return joined(table.column(0).chunks)
+        return concatenate(table.column(0).chunks)
 
     def states(self, covered: RowRange) -> States:
         """Return the rows' states, with the rows that were deleted when the file was written as DELETED."""
@@ -228,3 +245,398 @@ def buffer_in(reader: LanceFileReader, key: str) -> bytes | None:
     metadata = reader.metadata().schema.metadata or {}
     index = metadata.get(key.encode())
     return None if index is None else bytes(reader.read_global_buffer(int(index)))
+
+
+#: Of values of a file that is put in one request; more of them are written as they come.
+_HELD_BYTES = 16 << 20
+#: Files of earlier formats do not hold that a struct is NULL: it comes back as one of NULLs.
+_NULL_STRUCTS_FORMAT = (2, 1)
+
+
+class ColumnFileWriter:
+    """What writes one column file, batch by batch; memory is bounded by the batch, and by 16 MiB in an object store.
+
+    A file is published by `close` alone: a writer that is dropped leaves none. Each call raises what
+    `storage_errors.unusable` gives where the store refuses, or Lance does not take the values.
+
+    Args:
+        field: as `blobs.values_field` gives it.
+        file_format: that of the table; Lance reads files of others, but cannot always compact them.
+    """
+
+    def __init__(self, uri: str, field: pa.Field, file_format: tuple[int, int] = (2, 2)) -> None:
+        self._uri = uri
+        self._version = "{}.{}".format(*file_format)
+        self._copies_slices = holds_structs(field.type)
+        self._describes_blobs = arrow_types.is_blob(field) and file_format >= arrow_types.V2_FORMAT
+        self._field = (
+            blob_descriptors(field.name, None)[0]
+            if self._describes_blobs
+            else arrow_types.values_field(field).with_nullable(True)
+        )
+        self._writer: LanceFileWriter | None = None
+        #: Batches that are not written yet; None: they are written as they come.
+        self._held: list[pa.RecordBatch] | None = None
+        self._held_bytes = 0
+        self._file = ""
+        self._rows = 0
+        #: Parts of the file with NULLs: the offset of the first row, and which are NULL. None: the file does not say.
+        self._nulls: list[tuple[int, npt.NDArray[np.bool_]]] | None = None
+        if tells_nulls(field.type) and not arrow_types.is_blob(field) and file_format >= _NULL_STRUCTS_FORMAT:
+            self._nulls = []
+        self.row_states = b""
+        #: What the file carries about those that it replaces, see `leman_core.model.row_states`; to be set before
+        #: `close`.
+        self.predecessors = b""
+
+    def open(self, file: str) -> None:
+        """Begin the file under its final name."""
+        self._file = file
+        if in_object_store(self._uri):
+            self._held = []
+        else:
+            self._writer = self._begun()
+
+    def _begun(self) -> LanceFileWriter:
+        count_request(self._uri, "lance", writes=True)
+        with using_storage(data_path(self._uri, self._file)):
+            return LanceFileWriter(
+                data_path(self._uri, self._file),
+                pa.schema([self._field]),
+                version=self._version,
+                storage_options=lance_options(self._uri),
+            )
+
+    def write(self, values: pa.Array) -> None:
+        """Append values in physical order."""
+        if values.offset and self._copies_slices:
+            values = pa.concat_arrays([values])
+        stored = blob_descriptors(self._field.name, values)[1] if self._describes_blobs else values
+        batch = pa.record_batch([stored], schema=pa.schema([self._field]))
+        if self._nulls is not None and values.null_count:
+            self._nulls.append((self._rows, values.is_null().to_numpy(zero_copy_only=False)))
+        self._rows += len(values)
+        if self._writer is not None:
+            self._write(self._writer, [batch])
+        elif self._held is None:
+            raise RuntimeError("write before open")
+        else:
+            self._hold(self._held, batch)
+
+    def _hold(self, held: list[pa.RecordBatch], batch: pa.RecordBatch) -> None:
+        """Keep a batch, or write all that are kept where that is too much."""
+        held.append(batch)
+        self._held_bytes += batch.nbytes
+        if self._held_bytes > _HELD_BYTES:
+            self._writer, self._held = self._begun(), None
+            self._write(self._writer, held)
+
+    def _write(self, writer: LanceFileWriter, batches: Sequence[pa.RecordBatch]) -> None:
+        with writing_values(data_path(self._uri, self._file), self._field):
+            for batch in batches:
+                writer.write_batch(batch)
+
+    def close(
+        self,
+        states: States | None,
+        filters: frozenset[str],
+        file: str,
+        deletions: Deletions | None = None,
+        older: Sequence[str] = (),
+        beside: Callable[[StagedFile], None] | None = None,
+    ) -> StagedFile:
+        """Publish the file as `file`.
+
+        Args:
+            states: what the file carries of row states; None: every live row is computed.
+            deletions: rows that it lacks.
+            older: see `leman_core.model.row_states.encode_states`.
+            beside: called while the file is put, where `is_put_at_once`, and before it may be there, so without an
+                ETag; else not at all.
+        """
+        if self._writer is None and self._held is None:
+            raise RuntimeError("close before open")
+        failed = 0
+        computed = self._rows
+        if states is not None:
+            self.row_states = row_states.encode_states(states, filters, older)
+            summary = row_states.summarize_states(states, older=older)
+            failed, computed = summary.failed + summary.failed_older, summary.computed + summary.kept
+        lacks = None if deletions is None else deletions.encode()
+        staged = StagedFile(
+            file=file, size_bytes=0, digest="", physical_rows=self._rows, rows_computed=computed, rows_failed=failed
+        )
+        if self._writer is not None:
+            stored, digest = self._publish(self._writer, lacks, file)
+            staged = replace(staged, size_bytes=stored.size_bytes, digest=digest, etag=stored.etag)
+        else:
+            content = self._made(self._held or (), lacks, file)
+            staged = replace(staged, size_bytes=len(content), digest=xxhash.xxh3_128_hexdigest(content))
+            staged = replace(staged, etag=self._put(content, staged, beside))
+        self._writer = self._held = None
+        return staged
+
+    @property
+    def is_put_at_once(self) -> bool:
+        """Whether all of the file is in memory, and is put into an object store in one request by `close`."""
+        return self._held is not None
+
+    def _publish(self, writer: LanceFileWriter, deletions: bytes | None, file: str) -> tuple[Tagged, str]:
+        """End the file that was written so far; return what its store says of it, and its digest."""
+        with writing_values(data_path(self._uri, self._file), self._field):
+            self._end(writer, deletions)
+        with using_storage(data_path(self._uri, self._file)):
+            if file != self._file:
+                _rename(self._uri, self._file, file)
+                self._file = file
+        return tagged_digest_of(self._uri, self._file, writer.size_bytes)
+
+    def _made(self, batches: Sequence[pa.RecordBatch], deletions: bytes | None, file: str) -> bytes:
+        """Return the content of the file of these batches."""
+        self._file = file
+
+        def write(writer: LanceFileWriter) -> None:
+            self._write(writer, batches)
+            self._end(writer, deletions)
+
+        with writing_values(data_path(self._uri, file), self._field):
+            return made_in_memory(file, pa.schema([self._field]), write, self._version)
+
+    def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
+        """Put the file in one request, and do something beside that; return its ETag, or "" where nobody tells it."""
+
+        def put() -> str:
+            folder = data_folder(self._uri)
+            etag = whole_files.put_object(folder, staged.file, content)
+            if etag is None:
+                with using_storage(data_path(self._uri, staged.file)):
+                    put_small_file(folder, staged.file, content)
+            return etag or ""
+
+        if beside is None:
+            return put()
+        with ThreadPoolExecutor(1, thread_name_prefix="column-file") as thread:
+            under_way = thread.submit(put)
+            beside(staged)
+            return under_way.result()
+
+    def _null_rows(self) -> bytes:
+        """Return which rows are NULL, as `row_states.encode_nulls` gives it; empty: the file does not say."""
+        if self._nulls is None:
+            return b""
+        found = np.zeros(self._rows, np.bool_)
+        for at, nulls in self._nulls:
+            found[at : at + len(nulls)] = nulls
+        return row_states.encode_nulls(found)
+
+    def _end(self, writer: LanceFileWriter, deletions: bytes | None) -> None:
+        buffers = {
+            STATES_KEY: self.row_states,
+            DELETIONS_KEY: deletions,
+            PREDECESSORS_KEY: self.predecessors,
+            NULLS_KEY: self._null_rows(),
+        }
+        for key, content in buffers.items():
+            if content:
+                writer.add_schema_metadata(key, str(writer.add_global_buffer(content)))
+        writer.close()
+
+
+def holds_structs(kind: pa.DataType) -> bool:
+    """Tell whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
+    if not pa.types.is_nested(kind):
+        return False
+    return bool(pa.types.is_struct(kind)) or any(holds_structs(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def blob_descriptors(name: str, values: pa.Array | None) -> tuple[pa.Field, pa.Array]:
+    """Return bytes as Lance's newer kind of blob has them.
+
+    All of them stay in the column file: one file, one digest.
+    """
+    builder = BlobDescriptorArrayBuilder(name)
+    for value in values if values is not None else ():
+        data = value.as_buffer()
+        if data is None:
+            builder.append_null()
+        else:
+            builder.append_inline(data.to_pybytes())
+    field: pa.Field = builder.field
+    return field, builder.finish()
+
+
+def _rename(uri: str, old: str, new: str) -> None:
+    filesystem, path = filesystem_of(data_path(uri, old))
+    filesystem.move(path, filesystem_of(data_path(uri, new))[1])
+
+
+@contextlib.contextmanager
+def empty_copy(uri: str, staged: StagedFile, field: pa.Field, file_format: tuple[int, int]) -> Iterator[str]:
+    """Write a file without rows, in the layout of a staged one whose column was renamed since.
+
+    It lasts as long as the context is open.
+    """
+    writer = ColumnFileWriter(uri, field, file_format)
+    name = f"{staged.file.removesuffix('.lance')}{uuid.uuid4().hex}.lance"  # one that garbage collection knows
+    writer.open(name)
+    writer.close(None, frozenset(), name)
+    try:
+        yield name
+    finally:
+        filesystem, path = filesystem_of(data_path(uri, name))
+        filesystem.delete_file(path)
+
+
+#: Up to so many bytes a file is read whole: that is one request, too, and little more time.
+_WHOLE_BYTES = 1 << 20
+#: Of a larger one as many are read, in most of which is all that it says of itself, and up to so many where it is not.
+_END_BYTES = 1 << 16
+_LONGEST_END_BYTES = 8 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """A staged file that holds what was announced.
+
+    Known are the name that its column had, the version (major, minor) of its format, and the rows that it lacks because
+    they were deleted when it was written.
+    """
+
+    column: str
+    format: tuple[int, int]
+    deletions: Deletions | None
+
+
+def verify_column_file(uri: str, staged: StagedFile, field: pa.Field) -> Verified:
+    """Check a staged file before it is committed; Lance itself checks almost nothing of it.
+
+    Raises:
+        NotFound: FILE_MISSING.
+        DataLoss: FILE_DAMAGED, for its size, its digest, or a file that cannot be read.
+        FailedPrecondition: ROW_COUNT_MISMATCH, TYPE_MISMATCH.
+    """
+    content = read_verified(uri, staged)
+    if not _holds(content.schema, field):
+        held = ", ".join(f"{column.name}: {column.type}" for column in content.schema)
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {field.name}: {staged.file} holds {held}, the column is {field.type}",
+        )
+    return Verified(content.schema.names[0], content.format, content.deletions)
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What is known of a staged file that holds the bytes and the rows that were announced."""
+
+    schema: pa.Schema
+    format: tuple[int, int]
+    deletions: Deletions | None
+
+
+def read_verified(uri: str, staged: StagedFile) -> Content:
+    """Check a staged file's bytes and rows. Raises what `verify` raises, but for TYPE_MISMATCH.
+
+    Its bytes are compared with its digest, unless it is large and its store says that it is the very object of which
+    the digest was taken.
+    """
+    end = _unchanged(uri, staged)
+    whole = None if end is not None else _read_whole(uri, staged)
+    try:
+        with panics_as_errors(), _as_read(uri, staged, whole, end) as reader:
+            metadata = reader.metadata()
+            lacks = buffer_in(reader, DELETIONS_KEY)
+    except (OSError, ValueError, RuntimeError) as error:
+        if store_failed(error):
+            raise storage_unusable(error, data_path(uri, staged.file)) from error
+        raise DataLoss("FILE_DAMAGED", f"Column file {staged.file} cannot be read: {error}") from None
+    if metadata.num_rows != staged.physical_rows:
+        raise FailedPrecondition(
+            "ROW_COUNT_MISMATCH",
+            f"Column file {staged.file} has {metadata.num_rows} rows, {staged.physical_rows} were announced",
+        )
+    version = metadata.major_version, metadata.minor_version  # type: ignore[attr-defined]  # its stub is incomplete
+    return Content(metadata.schema, version, None if lacks is None else Deletions.decode(lacks))
+
+
+def _unchanged(uri: str, staged: StagedFile) -> ObjectEnd | None:
+    """Return the end of a file whose store still tells the size and the ETag that its digest was taken under.
+
+    Returns:
+        None where the file has to be read: it is small, its ETag is not known, or it is not the same any more.
+    """
+    if not staged.etag or staged.size_bytes <= _WHOLE_BYTES:
+        return None
+    start = staged.size_bytes - _END_BYTES
+    while staged.size_bytes - start <= _LONGEST_END_BYTES:
+        end = whole_files.read_object_end(data_folder(uri), staged.file, start, staged.size_bytes)
+        if end is None or end.tagged.etag != staged.etag:
+            return None
+        try:
+            needed = lance_files.start_of_metadata(end.content, staged.size_bytes)
+        except ValueError:
+            return None
+        if needed >= start:
+            return end
+        start = needed
+    return None
+
+
+def _read_whole(uri: str, staged: StagedFile) -> bytes | None:
+    """Compare all bytes of a file with its digest; return them where they were read at once.
+
+    Raises:
+        NotFound: FILE_MISSING.
+        DataLoss: FILE_DAMAGED.
+    """
+    try:
+        whole = small_data_file(uri, staged.file, staged.size_bytes)
+        size, digest = digest_of(uri, staged.file) if whole is None else (len(whole), xxh3_128_hexdigest(whole))
+    except NotFound:
+        raise NotFound("FILE_MISSING", f"Column file {staged.file} is not in the table's data folder") from None
+    if (size, digest) != (staged.size_bytes, staged.digest):
+        raise DataLoss(
+            "FILE_DAMAGED",
+            f"Column file {staged.file} changed after it was written: {size} bytes with digest {digest}, "
+            f"{staged.size_bytes} bytes with digest {staged.digest} were staged. It will be computed again.",
+        )
+    return whole
+
+
+@contextlib.contextmanager
+def _as_read(uri: str, staged: StagedFile, whole: bytes | None, end: ObjectEnd | None) -> Iterator[LanceFileReader]:
+    """Yield a reader of what a data file says of itself, of its bytes or of its end where these were read."""
+    if end is not None:
+        known = as_file(end.content, staged.size_bytes - len(end.content))
+    elif whole is not None:
+        known = as_file(whole)
+    else:
+        count_request(uri, "lance", writes=False)
+        yield LanceFileReader(data_path(uri, staged.file), storage_options=lance_options(uri))
+        return
+    with known as path:
+        yield LanceFileReader(path)
+
+
+def _names(field: pa.Field) -> set[str]:
+    """Return what files call a column: its name, or the one under which it was added, if it was renamed since."""
+    bound = binding.read(field)
+    return {field.name} if bound is None or not bound.added_as else {field.name, bound.added_as}
+
+
+def _holds(written: pa.Schema, field: pa.Field) -> bool:
+    """Tell whether a file's schema is that of a column file of this column.
+
+    A blob of the newer kind is an empty struct in it, and after it comes what describes it.
+    """
+    first = written.field(0)
+    if first.name not in _names(field):
+        return False
+    if arrow_types.is_blob(field):
+        return arrow_types.is_blob(first)
+    return len(written) == 1 and first.type == type_in_file(field.type)
+
+
+def type_in_file(kind: pa.DataType) -> pa.DataType:
+    """Return what a data file says of a column of this type: JSON is stored in a binary form."""
+    return pa.large_binary() if isinstance(kind, pa.JsonType) else kind

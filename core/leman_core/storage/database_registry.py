@@ -24,18 +24,22 @@ import lance
 import pyarrow as pa
 from lance.commit import CommitConflictError
 
-from leman_core.model import keys
-from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Registrations, Request
-from leman_core.model.errors import Aborted, AlreadyExists, NotFound, ResourceExhausted, UnknownFormat, reused
-from leman_core.storage import sealed_documents, stored_formats
-from leman_core.storage.conditional_puts import check_store
-from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
+from leman_core.model import keys, stored_documents
+from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, RegistrationRequest, Registrations
+from leman_core.model.service_errors import (
+    Aborted,
+    AlreadyExists,
+    NotFound,
+    ResourceExhausted,
+    UnknownFormat,
+    reused_request_id,
+)
+from leman_core.storage.error_translation import LANCE_ERRORS, table_error, using_storage
 from leman_core.storage.locations import in_object_store
 from leman_core.storage.opening import has_versions, open_checked
 from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.storage_errors import failed, refusal
-from leman_core.storage.table_creation import create_empty
-from leman_core.storage.table_errors import table_error
+from leman_core.storage.storage_errors import refusal_error, storage_failed
+from leman_core.storage.table_creation import check_conditional_puts, create_empty
 
 TABLE = "databases.lance"
 #: So many can be registered: all of them are read at once.
@@ -83,7 +87,7 @@ class DatabaseRegistry:
         """
         return self.read().get(name)
 
-    def register(self, wanted: RegisteredDatabase, request: Request) -> RegisteredDatabase:
+    def register(self, wanted: RegisteredDatabase, request: RegistrationRequest) -> RegisteredDatabase:
         """Register a database; the same request again is answered with the registration.
 
         Raises:
@@ -99,7 +103,7 @@ class DatabaseRegistry:
                 if not request.request_id or made_by.request_id != request.request_id:
                     raise _exists(known.name, known.root)
                 if made_by != request:
-                    raise reused(request.request_id)
+                    raise reused_request_id(request.request_id)
                 return known
             _check_room(state.registrations, wanted)
             document = _sealed(wanted, request)
@@ -123,7 +127,7 @@ class DatabaseRegistry:
                 return after
         raise self._conflict()
 
-    def unregister(self, name: str, request: Request, check: Callable[[RegisteredDatabase], None]) -> None:
+    def unregister(self, name: str, request: RegistrationRequest, check: Callable[[RegisteredDatabase], None]) -> None:
         """Take the name from a database; the same request again changes nothing. A damaged registration goes unchecked.
 
         Args:
@@ -140,7 +144,7 @@ class DatabaseRegistry:
             removals = _removals(state.config)
             if request.request_id in removals:
                 if removals[request.request_id] != request.body:
-                    raise reused(request.request_id)
+                    raise reused_request_id(request.request_id)
                 return
             values: dict[str, str | None] = {_DATABASE + name: None}
             if name not in state.registrations.damaged:
@@ -164,7 +168,7 @@ class DatabaseRegistry:
         try:  # somebody made it in between
             return self._open()
         except NotFound as error:  # Lance does not find what a version of it needs: that is no empty registry
-            raise failed(before, f"The registry {self._uri} cannot be read: {before}", self._uri) from error
+            raise storage_failed(before, f"The registry {self._uri} cannot be read: {before}", self._uri) from error
 
     def _open(self) -> _State:
         try:
@@ -185,14 +189,16 @@ class DatabaseRegistry:
             with panics_as_errors():
                 dataset.update_config(dict(values))
         except LANCE_ERRORS as error:
-            refused = refusal(error, self._uri)
+            refused = refusal_error(error, self._uri)
             if refused is not None:
                 raise refused from error
             if isinstance(error, CommitConflictError) or _CONFLICT in str(error):
                 return False
             now = self._look().config
             if any(now.get(key) != value for key, value in values.items()):
-                raise failed(error, f"The registry {self._uri} cannot be written: {error}", self._uri) from error
+                raise storage_failed(
+                    error, f"The registry {self._uri} cannot be written: {error}", self._uri
+                ) from error
         return True
 
     def _create(self) -> None:
@@ -200,17 +206,17 @@ class DatabaseRegistry:
         try:
             if not in_object_store(self._uri):
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
-            check_store(self._uri.rpartition("/")[0])
+            check_conditional_puts(self._uri.rpartition("/")[0])
             with panics_as_errors():
                 create_empty(self._uri, _SCHEMA)
         except FileExistsError:
             return
         except LANCE_ERRORS as error:
-            refused = refusal(error, self._uri)
+            refused = refusal_error(error, self._uri)
             if refused is not None:
                 raise refused from error
             if self._look().dataset is None:
-                raise failed(error, f"The registry {self._uri} cannot be made: {error}", self._uri) from error
+                raise storage_failed(error, f"The registry {self._uri} cannot be made: {error}", self._uri) from error
 
     def _conflict(self) -> Aborted:
         return Aborted(
@@ -240,9 +246,9 @@ def _root_key(root: str) -> str:
     return _ROOT + keys.md5(root)
 
 
-def _sealed(database: RegisteredDatabase, request: Request) -> str:
+def _sealed(database: RegisteredDatabase, request: RegistrationRequest) -> str:
     document = {
-        "format": stored_formats.REGISTRATION.current,
+        "format": stored_documents.REGISTRATION.current,
         "name": database.name,
         "root": database.root,
         "description": database.description,
@@ -253,7 +259,7 @@ def _sealed(database: RegisteredDatabase, request: Request) -> str:
         "request": [request.request_id, request.body],
         "written": uuid.uuid4().hex,  # tells this very write from others that say the same
     }
-    return sealed_documents.seal(document).decode()
+    return stored_documents.seal(document).decode()
 
 
 def _registrations(config: Mapping[str, str]) -> Registrations:
@@ -274,8 +280,8 @@ def _registrations(config: Mapping[str, str]) -> Registrations:
 
 
 def _read(name: str, text: str) -> RegisteredDatabase:
-    document = sealed_documents.unseal(text.encode())
-    stored_formats.REGISTRATION.check(document.get("format"), f"The registration of database '{name}'")
+    document = stored_documents.unseal(text.encode())
+    stored_documents.REGISTRATION.check(document.get("format"), f"The registration of database '{name}'")
     if document["name"] != name:
         raise ValueError("it is that of another database")
     return RegisteredDatabase(
@@ -289,9 +295,9 @@ def _read(name: str, text: str) -> RegisteredDatabase:
     )
 
 
-def _request_of(text: str) -> Request:
-    request_id, body = sealed_documents.unseal(text.encode())["request"]
-    return Request(request_id, body)
+def _request_of(text: str) -> RegistrationRequest:
+    request_id, body = stored_documents.unseal(text.encode())["request"]
+    return RegistrationRequest(request_id, body)
 
 
 def _removals(config: Mapping[str, str]) -> dict[str, str]:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-from leman_core.model.errors import InvalidArgument, LemanError, PermissionDenied
-from leman_core.model.shown_text import repeated
+from leman_core.model.service_errors import InvalidArgument, LemanError, PermissionDenied, excerpt
 from leman_core.model.view import SCRATCH_PREFIX
 from leman_core.storage.locations import (
     MOVED_PREFIX,
@@ -19,7 +18,7 @@ from leman_core.storage.locations import (
     check_table_name,
     is_link,
 )
-from leman_core.storage.object_stores.known import checkpoint_places
+from leman_core.storage.object_stores import checkpoint_places
 
 
 class DatabaseRoots:
@@ -68,7 +67,7 @@ class DatabaseRoots:
         if self._is_own(real):
             raise InvalidArgument(
                 "RESERVED_DATABASE",
-                f"'{repeated(sent or place)}' is what Leman keeps for itself, such as the registry of databases or "
+                f"'{excerpt(sent or place)}' is what Leman keeps for itself, such as the registry of databases or "
                 "checkpoints: name another place",
             )
 
@@ -127,7 +126,7 @@ def check_not_own(table: str) -> None:
     if table.startswith(SCRATCH_PREFIX):
         raise InvalidArgument(
             "RESERVED_NAME",
-            f"'{repeated(table)}': names that begin with {SCRATCH_PREFIX} are Leman's own, so name another table",
+            f"'{excerpt(table)}': names that begin with {SCRATCH_PREFIX} are Leman's own, so name another table",
         )
     if table.startswith(OWN_FOLDER):
         check_table_name(table, "")
@@ -137,7 +136,7 @@ def not_allowed(sent: str) -> PermissionDenied:
     """Return the refusal of a place that does not lie below a root, by what the caller sent."""
     return PermissionDenied(
         "DATABASE_NOT_ALLOWED",
-        f"'{repeated(sent)}' does not lie where this service may work: name a database below one of the places in "
+        f"'{excerpt(sent)}' does not lie where this service may work: name a database below one of the places in "
         "LEMAN_SERVER__DATABASE_ROOTS, or ask the operator of the service",
     )
 

@@ -1,17 +1,206 @@
-"""Translate what Lance, pyarrow and the system raise, once. The rule is in `leman_core.storage.storage_errors`."""
+"""Translate the errors of Lance, pyarrow and the system, once; among them tables that cannot be opened.
+
+What it means that Lance cannot open a table: it is not there, damaged, of a later release, or out of reach.
+
+Translate what Lance, pyarrow and the system raise, once. The rule is in `leman_core.storage.storage_errors`.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import difflib
+import itertools
+import os
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
+import lance
 import pyarrow as pa
+import pyarrow.fs as pafs
 
-from leman_core.model.errors import DataLoss, FailedPrecondition, LemanError, NotFound
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, LemanError, NotFound
+from leman_core.storage import lance_files, manifest
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.opening import NO_VERSION, OTHER_VERSION, open_latest
 from leman_core.storage.panics import is_panic, panics_as_errors
-from leman_core.storage.storage_errors import error_number, failed, refusal, unusable
-from leman_core.storage.store_failures import store_failed
-from leman_core.storage.table_errors import lost_file
+from leman_core.storage.storage_errors import (
+    error_number,
+    on_one_line,
+    refusal_error,
+    storage_failed,
+    storage_unusable,
+    store_failed,
+)
+
+_MISSING = ("was not found", "not found:", "Not found:", "No such file", "Not a directory")
+#: Lance on a manifest of which it has all bytes.
+_DAMAGED = re.compile(
+    r"failed to decode Protobuf|sufficient data|file size is too small|Invalid range|LanceError\(Schema\)|CorruptFile|"
+    rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
+)
+_TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
+#: A file in a table's folder, as Lance names it.
+_FILE = re.compile(r"(?:data|_deletions)/[\w.-]+\.(?:lance|arrow|bin)\b")
+_FLAGS = re.compile(r"Flags: (\d+)")
+#: Lance's flag of tables with data overlay files, which no release reads by default.
+_OVERLAYS = 64
+_SUFFIX = ".lance"
+#: Of so many entries of a folder a name may be meant: an error is not to take long.
+_LOOKED_AT = 10_000
+_NEAR = 6
+
+
+def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
+    """Return the error of a table of which Lance cannot open a version (0: the latest).
+
+    Returns:
+        NotFound: VERSION_NOT_FOUND, where the table has other versions only; TABLE_NOT_FOUND, where it has none.
+        DataLoss: TABLE_DAMAGED.
+        FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING, TABLE_NOT_SUPPORTED.
+        Unavailable: STORE_UNAVAILABLE, where it may be readable another time.
+    """
+    text = on_one_line(str(error))
+    refused = refusal_error(error, uri)
+    if refused is not None:
+        return refused
+    if any(sign in text for sign in _MISSING):
+        latest = _latest(uri) if version else 0
+        if latest:
+            return NotFound(
+                "VERSION_NOT_FOUND",
+                f"Table {uri} has no version {version}: the latest is {latest}, old ones may be cleaned up",
+                uri=uri,
+                version=version,
+                latest_version=latest,
+            )
+        return NotFound(
+            "TABLE_NOT_FOUND",
+            f"There is no table at {uri}: {_advice(uri)}",
+            uri=uri,
+        )
+    flags = _FLAGS.search(text)
+    if _TOO_NEW.search(text) and flags is not None and int(flags[1]) & _OVERLAYS:
+        return FailedPrecondition(
+            "TABLE_NOT_SUPPORTED",
+            f"Table {uri} has data overlay files, an unstable feature of Lance that Leman does not read. Compact it "
+            "with the program that wrote them, or restore a version without overlays",
+            uri=uri,
+        )
+    if _TOO_NEW.search(text):
+        return FailedPrecondition(
+            "TABLE_NOT_SUPPORTED", f"Table {uri} needs a later release of Lance than this service has: {text}", uri=uri
+        )
+    path, is_damaged = _look_for_table(uri, version)
+    if path and (is_damaged or is_panic(error) or _DAMAGED.search(text)):
+        return DataLoss(
+            "TABLE_DAMAGED",
+            f"Table {uri} is damaged: its manifest {path} cannot be decoded ({text}). Put it back from a backup; "
+            "where there is none, move it away, and the version before it is the latest one",
+            uri=uri,
+            path=path,
+        )
+    return storage_failed(error, f"Table {uri} cannot be read: {text}", uri)
+
+
+def lost_file(uri: str, error: BaseException) -> DataLoss | None:
+    """Return the error (TABLE_DAMAGED) of a missing file that the latest version of a table refers to.
+
+    None where the error says something else, or the version that was read has been cleaned up with the file: a new plan
+    does not need it.
+    """
+    text = str(error)
+    found = _FILE.findall(text)
+    if not found or not any(sign in text for sign in _MISSING):
+        return None
+    name = found[-1]
+    try:
+        filesystem, root = filesystem_of(uri)
+        base_of = dict(_files_of(open_latest(uri)))
+        here = f"{root}/{name}"
+        if name not in base_of or (
+            base_of[name] is None and filesystem.get_file_info(here).type != pafs.FileType.NotFound
+        ):
+            return None
+    except (OSError, ValueError):
+        return None
+    place = here if base_of[name] is None else f"{name} of the table that it was cloned from"
+    return DataLoss(
+        "TABLE_DAMAGED",
+        f"Table {uri} is damaged: {place} is missing, and the latest version refers to it. Put the file back from a "
+        "copy; where there is none, restore a version before it",
+        uri=uri,
+        path=here if base_of[name] is None else name,
+    )
+
+
+def _files_of(dataset: lance.LanceDataset) -> Iterator[tuple[str, int | None]]:
+    """Yield the files that a version refers to, each with the base that it lies in; None: the table's own folder."""
+    for fragment in dataset.get_fragments():
+        metadata = fragment.metadata
+        yield from ((f"data/{file.path}", file.base_id) for file in metadata.files)
+        file = metadata.deletion_file
+        if file is not None:
+            yield lance_files.deletion_file_path(int(fragment.fragment_id), file), file.base_id
+
+
+def _advice(uri: str) -> str:
+    """Return what to do about a table that is not there; in a local folder it names the tables that may be meant."""
+    folder, _, name = uri.rpartition("/")
+    names: list[str] = []
+    if not in_object_store(uri):
+        with contextlib.suppress(OSError), os.scandir(folder) as entries:
+            looked_at = itertools.islice(entries, _LOOKED_AT)
+            names = [entry.name.removesuffix(_SUFFIX) for entry in looked_at if entry.name.endswith(_SUFFIX)]
+    near = difflib.get_close_matches(name.removesuffix(_SUFFIX), names, n=_NEAR)
+    # a folder without versions is what a job has left of a table that was dropped, or a view that is being made
+    close = [found for found in near if os.path.isdir(f"{folder}/{found}{_SUFFIX}/_versions")][:2]  # noqa: PTH112
+    meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
+    return f"{meant}check the database path and the table name, or create it first"
+
+
+def _look_for_table(uri: str, version: int) -> tuple[str, bool]:
+    """Return the path of a version's manifest, and whether it makes no sense; empty where it cannot be read."""
+    try:
+        paths = _manifests(uri)
+        path = paths.get(version) if version else paths.get(max(paths, default=0))
+        if path is None:
+            return "", False
+        filesystem, _ = filesystem_of(uri)
+        with filesystem.open_input_stream(path) as stream:
+            content = bytes(stream.readall())
+    except (OSError, ValueError):
+        return "", False
+    try:
+        manifest.message_in(content)
+    except ValueError:
+        return path, True
+    return path, False
+
+
+def _latest(uri: str) -> int:
+    """Return the latest version that lies there; 0 where there is none, or it cannot be told."""
+    try:
+        return max(_manifests(uri), default=0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _manifests(uri: str) -> dict[int, str]:
+    """Return the path of each version's manifest. Raises OSError, ValueError."""
+    filesystem, root = filesystem_of(uri)
+    found = filesystem.get_file_info(pafs.FileSelector(f"{root}/_versions"))
+    return {_version_of(entry.base_name): entry.path for entry in found if entry.base_name.endswith(".manifest")}
+
+
+def _version_of(name: str) -> int:
+    """Return the version by the name of its manifest; the older kind of name has the number as it is."""
+    stem = Path(name).stem
+    if not stem.isdecimal():
+        return -1
+    return manifest.LAST_VERSION - int(stem) if len(stem) == manifest.NAME_DIGITS else int(stem)
+
 
 #: What Lance and pyarrow raise for what they cannot read or write; a panic becomes an OSError, see `panics`.
 LANCE_ERRORS = (OSError, ValueError, RuntimeError, pa.ArrowException)
@@ -52,9 +241,9 @@ def writing_values(path: str, field: pa.Field) -> Iterator[None]:
         with panics_as_errors():
             yield
     except LANCE_ERRORS as error:
-        if refusal(error, path) is None and is_definite(error):
+        if refusal_error(error, path) is None and is_definite(error):
             raise not_storable(field, error) from error
-        raise unusable(error, path) from error
+        raise storage_unusable(error, path) from error
 
 
 def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
@@ -75,7 +264,7 @@ def using_storage(path: str) -> Iterator[None]:
         with panics_as_errors():
             yield
     except LANCE_ERRORS as error:
-        raise lost_file(path, error) or unusable(error, path) from error
+        raise lost_file(path, error) or storage_unusable(error, path) from error
 
 
 @contextlib.contextmanager
@@ -102,5 +291,5 @@ def _file_error(error: Exception, path: str, what: str) -> LemanError:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return NotFound("FILE_MISSING", f"{what} cannot be read, the file is missing: {error}", path=path)
     if isinstance(error, OSError) or error_number(error) is not None or store_failed(error):
-        return failed(error, f"{what} cannot be read now: {error}", path)
+        return storage_failed(error, f"{what} cannot be read now: {error}", path)
     return DataLoss("FILE_DAMAGED", f"{what} cannot be read, the file is damaged: {error}", path=path)

@@ -1,16 +1,238 @@
-"""Which file system a path or uri lies on: it is chosen here, for all but Lance's own reads and writes."""
+"""Which file system a path or uri lies on, and the requests that are sent to it, counted.
+
+Requests of this process to object stores, counted where somebody reads the measures.
+
+Lance counts those of each open table by itself; of pyarrow and obstore, which do not, each call counts as one.
+
+What pyarrow calls the options of a store.
+
+Which file system a path or uri lies on: it is chosen here, for all but Lance's own reads and writes.
+
+Tells a bucket that is not there from one in which nothing lies: a look at a folder is answered alike.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import functools
+import os
+import threading
 import time
+import weakref
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from leman_core.model.databases import StoreOptions
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.object_stores.known import options_of
-from leman_core.storage.object_stores.requests import counted_files
+from leman_core.storage.object_stores import account_of, options_of
+from leman_core.storage.storage_errors import missing_bucket
+from leman_core.telemetry import instruments
+from leman_core.telemetry.instruments import Attributes
+
+_READ, _WRITE = "read", "write"
+#: Methods of a file system that send requests.
+_OPERATIONS = {
+    **dict.fromkeys(("get_file_info", "open_input_file", "open_input_stream"), _READ),
+    **dict.fromkeys(("open_output_stream", "open_append_stream", "create_dir", "move", "copy_file"), _WRITE),
+    **dict.fromkeys(("delete_file", "delete_dir", "delete_dir_contents"), _WRITE),
+}
+
+
+class _Counts(Protocol):
+    """What Lance tells of the requests for one table since it was asked before."""
+
+    @property
+    def read_iops(self) -> int: ...
+    @property
+    def write_iops(self) -> int: ...
+
+
+class _OpenTable(Protocol):
+    def io_stats_incremental(self) -> _Counts: ...
+
+
+class _Table(Protocol):
+    @property
+    def uri(self) -> str: ...
+    @property
+    def _ds(self) -> _OpenTable: ...
+
+
+Table = TypeVar("Table", bound=_Table)
+
+_lock = threading.RLock()  # an open table may end wherever memory is asked for, also while it is held
+#: By scheme, library and operation.
+_totals: Counter[tuple[str, str, str]] = Counter()
+#: Open tables by their number, each with what ends with it: their counts are taken when they end, and when looked at.
+_open: dict[int, tuple[str, weakref.finalize[Any, Any]]] = {}
+
+
+def show_request_counts() -> None:
+    """Have the measures of this process show its requests from now on."""
+    instruments.STORE_REQUESTS.show(_look)
+
+
+def count_request(place: str, library: str, *, writes: bool) -> None:
+    """Count a request that is about to be sent."""
+    if instruments.STORE_REQUESTS.is_shown and in_object_store(place):
+        _add(_scheme(place), library, _WRITE if writes else _READ, 1)
+
+
+def counted_files(filesystem: pafs.FileSystem, place: str) -> pafs.FileSystem:
+    """Return a file system of an object store whose calls are counted, where somebody reads the measures."""
+    if not instruments.STORE_REQUESTS.is_shown:
+        return filesystem
+    return cast("pafs.FileSystem", _CountedFiles(filesystem, _scheme(place)))
+
+
+def counted_table(table: Table) -> Table:
+    """Return the open table; Lance's requests for it are counted from now on, where somebody reads the measures."""
+    if instruments.STORE_REQUESTS.is_shown and in_object_store(table.uri):
+        scheme, opened = _scheme(table.uri), table._ds
+        ending = weakref.finalize(table, _ended, id(opened), scheme, opened)
+        ending.atexit = False
+        with _lock:
+            _open[id(opened)] = scheme, ending
+    return table
+
+
+class _CountedFiles:
+    """A file system whose calls are counted."""
+
+    def __init__(self, filesystem: pafs.FileSystem, scheme: str) -> None:
+        self._filesystem = filesystem
+        self._scheme = scheme
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._filesystem, name)
+        operation = _OPERATIONS.get(name)
+        return found if operation is None else functools.partial(self._called, found, operation)
+
+    def _called(self, method: Callable[..., Any], operation: str, *args: Any, **kwargs: Any) -> Any:
+        _add(self._scheme, "pyarrow", operation, 1)
+        return method(*args, **kwargs)
+
+
+def _ended(number: int, scheme: str, opened: _OpenTable) -> None:
+    with _lock:
+        _open.pop(number, None)
+    _take(scheme, opened)
+
+
+def _take(scheme: str, opened: _OpenTable) -> None:
+    try:
+        counts = opened.io_stats_incremental()
+    except RuntimeError:  # another thread moves it to another version: they are taken with the next look
+        return
+    _add(scheme, "lance", _READ, counts.read_iops)
+    _add(scheme, "lance", _WRITE, counts.write_iops)
+
+
+def _add(scheme: str, library: str, operation: str, requests: int) -> None:
+    with _lock:
+        _totals[scheme, library, operation] += requests
+
+
+def _look() -> list[tuple[float, Attributes]]:
+    with _lock:
+        still_open = list(_open.values())
+    for scheme, ending in still_open:
+        known = ending.peek()
+        if known is not None:
+            _take(scheme, known[2][2])
+    with _lock:
+        totals = dict(_totals)
+    return [
+        (
+            float(total),
+            {instruments.STORE: scheme, instruments.LIBRARY: library, instruments.STORE_OPERATION: operation},
+        )
+        for (scheme, library, operation), total in totals.items()
+    ]
+
+
+def _scheme(place: str) -> str:
+    return place.partition("://")[0]
+
+
+#: File systems that are kept: each keeps connections.
+_KEPT = 64
+#: pyarrow wants to know when a token ends. Who gave it gives another one in time.
+_YEARS = datetime.timedelta(days=3650)
+#: How often a request to S3 is sent again, after 25 ms and then twice as long each time, 3 s in all. pyarrow's own
+#: strategy tries three times: with 7 failures in 100 requests a history was not read every few thousand.
+_S3_RETRIES = 7
+
+
+def filesystem_with(options: StoreOptions, uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a uri that the options cover, and the path in it.
+
+    Raises:
+        OSError: the storage of the uri cannot be used.
+    """
+    authority, _, path = uri.partition("://")[2].partition("/")
+    container = authority.partition("@")[0]
+    # one that another process has made does not outlive a fork
+    return _made(options, authority, os.getpid()), f"{container}/{path}".rstrip("/")
+
+
+@functools.lru_cache(_KEPT)
+def _made(options: StoreOptions, authority: str, _process: int) -> pafs.FileSystem:
+    return _MADE[options.scheme](options, authority)
+
+
+def _s3(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
+    scheme, _, host = options.endpoint.partition("://")
+    place: dict[str, Any] = {"endpoint_override": host, "scheme": scheme} if host else {}
+    if host:  # many a server takes no body with its checksum behind it, or loses its place in the connection
+        os.environ.setdefault("AWS_REQUEST_CHECKSUM_CALCULATION", "when_required")
+    return pafs.S3FileSystem(
+        access_key=options.access_key_id or None,
+        secret_key=options.secret_access_key or None,
+        session_token=options.session_token or None,
+        region=options.region,
+        anonymous=options.anonymous,
+        force_virtual_addressing=options.virtual_hosted,
+        retry_strategy=pafs.AwsDefaultS3RetryStrategy(max_attempts=_S3_RETRIES),
+        allow_delayed_open=True,  # a small file is one request, and not three
+        **place,
+    )
+
+
+def _gs(options: StoreOptions, _bucket: str) -> pafs.FileSystem:
+    scheme, _, host = options.endpoint.partition("://")
+    given: dict[str, Any] = {"endpoint_override": host, "scheme": scheme} if host else {}
+    if options.token:
+        given["access_token"] = options.token
+        given["credential_token_expiration"] = datetime.datetime.now(datetime.UTC) + _YEARS
+    return pafs.GcsFileSystem(anonymous=options.anonymous, **given)
+
+
+def _azure(options: StoreOptions, authority: str) -> pafs.FileSystem:
+    scheme, _, host = options.endpoint.partition("://")
+    place = {f"{service}_storage_{part}": value for service in ("blob", "dfs") for part, value in _parts(scheme, host)}
+    return pafs.AzureFileSystem(
+        account_of(authority),
+        account_key=options.account_key or None,
+        sas_token=f"?{options.sas_token}" if options.sas_token else None,
+        tenant_id=options.tenant_id or None,
+        client_id=options.client_id or None,
+        client_secret=options.client_secret or None,
+        **place,
+    )
+
+
+def _parts(scheme: str, host: str) -> tuple[tuple[str, str], ...]:
+    return (("scheme", scheme), ("authority", host)) if host else ()
+
+
+_MADE = {"s3": _s3, "gs": _gs, "abfss": _azure}
+
 
 #: Looking in vain for the region of a bucket takes pyarrow six seconds, and a call opens many files: for so long after,
 #: it is not looked for again.
@@ -38,7 +260,7 @@ def filesystem_of(uri: str) -> tuple[pafs.FileSystem, str]:
 def _in_store(uri: str) -> tuple[pafs.FileSystem, str]:
     options = options_of(uri)
     if options is not None:
-        from leman_core.storage.object_stores.pyarrow_options import filesystem_with  # noqa: PLC0415 - most processes need it never
+        # MERGED
 
         return filesystem_with(options, uri)
     if uri.startswith("s3://"):
@@ -103,3 +325,22 @@ def delete_folder(system: pafs.FileSystem, path: str) -> None:
             raise
         with contextlib.suppress(FileNotFoundError):
             system.delete_dir(path)
+
+
+def check_bucket(place: str) -> None:
+    """Refuse a place in a bucket or container that is not there. One that may not be looked at counts as there.
+
+    Costs one request, and nothing on a local disk.
+
+    Raises:
+        FailedPrecondition: STORAGE_MISSING.
+    """
+    if not in_object_store(place):
+        return
+    try:
+        filesystem, root = filesystem_of(place)
+        found = filesystem.get_file_info(root.partition("/")[0])
+    except (OSError, ValueError):
+        return
+    if found.type == pafs.FileType.NotFound:
+        raise missing_bucket(place)

@@ -13,8 +13,7 @@ import os
 import re
 import urllib.parse
 
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
-from leman_core.model.shown_text import CONTROL, repeated
+from leman_core.model.service_errors import CONTROL_CHARACTERS, FailedPrecondition, InvalidArgument, excerpt
 
 OWN_FOLDER = "_leman"
 """Folder of a database that holds what Leman keeps there: functions, job history, locks."""
@@ -92,13 +91,13 @@ def resolved_database(text: str, field: str = "database") -> str:
     if any(part.endswith(TABLE_ENDING) for part in parts):
         raise InvalidArgument(
             "RESERVED_DATABASE",
-            f"'{repeated(text)}' lies in the folder of a table (*{TABLE_ENDING}): name the database above it",
+            f"'{excerpt(text)}' lies in the folder of a table (*{TABLE_ENDING}): name the database above it",
             field=field,
         )
     if OWN_FOLDER in parts:
         raise InvalidArgument(
             "RESERVED_DATABASE",
-            f"'{repeated(text)}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above "
+            f"'{excerpt(text)}' lies in a folder {OWN_FOLDER}, which Leman keeps for itself: name the database above "
             "it",
             field=field,
         )
@@ -116,7 +115,7 @@ def check_folder(place: str, text: str, field: str = "database") -> None:
     """
     if in_object_store(place) or os.path.isdir(place):  # noqa: PTH112 - for every call: a Path would cost more
         return
-    shown = repeated(text)
+    shown = excerpt(text)
     if any(len(part) > _MOST_PART_BYTES for part in os.fsencode(place).split(b"/")):
         raise _bad(f"a part of '{shown}' is longer than {_MOST_PART_BYTES} bytes, as no folder's name is", field)
     while not os.path.lexists(place):
@@ -134,7 +133,7 @@ def is_link(uri: str) -> bool:
 def _canonical(text: str) -> str:
     # what lies in a database has names below it, and no path is longer than 4,096 bytes
     if len(text) > _MOST_BYTES or len(text.encode(errors="replace")) > _MOST_BYTES:
-        raise _bad(f"'{repeated(text)}' is longer than {_MOST_BYTES} bytes: name a shorter path or uri")
+        raise _bad(f"'{excerpt(text)}' is longer than {_MOST_BYTES} bytes: name a shorter path or uri")
     if not text.strip():
         raise _bad("database is empty; give a path or uri")
     _check_characters(text, text)
@@ -143,9 +142,9 @@ def _canonical(text: str) -> str:
 
 
 def _check_characters(place: str, text: str) -> None:
-    found = CONTROL.search(place)
+    found = CONTROL_CHARACTERS.search(place)
     if found:
-        raise _bad(f"'{repeated(text)}' has the control character {found[0]!a}: write the path or uri without it")
+        raise _bad(f"'{excerpt(text)}' has the control character {found[0]!a}: write the path or uri without it")
 
 
 def table_uri(database: str, table: str, field: str = "table") -> str:
@@ -171,7 +170,7 @@ def check_table_name(table: str, field: str) -> None:
     if not table or table.startswith((".", OWN_FOLDER)) or any(c in table for c in "/\\") or not table.isprintable():
         raise InvalidArgument(
             "BAD_TABLE_NAME",
-            f"{repeated(table)!r} is no table name: it must not be empty, contain /, \\ or characters that cannot be "
+            f"{excerpt(table)!r} is no table name: it must not be empty, contain /, \\ or characters that cannot be "
             f"printed, or begin with a dot or {OWN_FOLDER}",
             field=field,
         )
@@ -212,7 +211,7 @@ def database_and_table(uri: str) -> tuple[str, str]:
         database = f"/{database}"
     if not database or not name.endswith(TABLE_ENDING):
         raise InvalidArgument(
-            "BAD_TABLE_URI", f"'{repeated(uri)}' is no table: <database>/<name>{TABLE_ENDING}", field="uri"
+            "BAD_TABLE_URI", f"'{excerpt(uri)}' is no table: <database>/<name>{TABLE_ENDING}", field="uri"
         )
     if _SCHEME.match(uri) and uri[:5].lower() == "file:":
         name = urllib.parse.unquote(name)
@@ -225,22 +224,20 @@ def _path_of(text: str) -> str:
         return text
     parts = urllib.parse.urlsplit(text)
     if parts.netloc.lower() not in ("", "localhost"):
-        raise _bad(f"'{repeated(text)}' names a file of a host: a file uri has three slashes, file:///path")
+        raise _bad(f"'{excerpt(text)}' names a file of a host: a file uri has three slashes, file:///path")
     return urllib.parse.unquote(text[len(parts.scheme) + 1 :].removeprefix(f"//{parts.netloc}"))
 
 
 def _canonical_path(path: str, text: str) -> str:
     _check_characters(path, text)
     if not path.startswith("/"):
-        raise _bad(
-            f"'{repeated(text)}' is a relative path, and a service has a folder of its own: give an absolute one"
-        )
+        raise _bad(f"'{excerpt(text)}' is a relative path, and a service has a folder of its own: give an absolute one")
     try:
         place = os.path.realpath(f"/{path.lstrip('/')}")  # POSIX lets `//x` be another place than `/x`
     except OSError as error:  # of a link that only others may read
         raise FailedPrecondition(
             "STORAGE_DENIED",
-            f"'{repeated(text)}' leads through a link that the user of the service may not read: name another place, "
+            f"'{excerpt(text)}' leads through a link that the user of the service may not read: name another place, "
             "or grant the rights",
         ) from error
     _check_characters(place, text)
@@ -248,7 +245,7 @@ def _canonical_path(path: str, text: str) -> str:
 
 
 def _canonical_uri(text: str) -> str:
-    shown = repeated(text)
+    shown = excerpt(text)
     scheme, _, rest = text.partition("://")
     if not rest:
         raise _bad(f"'{shown}' is no uri: write scheme://bucket/path")

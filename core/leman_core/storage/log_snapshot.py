@@ -13,16 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.fragment import RowIdMeta, RowIdSequence
 
-from leman_core.model.errors import LemanError
+from leman_core.model.service_errors import LemanError
 from leman_core.storage import manifest
 from leman_core.storage.error_translation import LANCE_ERRORS
+from leman_core.storage.filesystems import counted_table
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.object_stores.known import options_of
-from leman_core.storage.object_stores.requests import counted_table
+from leman_core.storage.object_stores import options_of
 from leman_core.storage.opening import move_to_latest
 from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.storage_errors import failed
-from leman_core.storage.store_failures import store_failed
+from leman_core.storage.storage_errors import storage_failed, store_failed
 
 #: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
 SAVED_FROM = "position"
@@ -96,7 +95,7 @@ class Snapshot:
         self._dataset = dataset
         self._called = called
         self.version = int(dataset.version)
-        self._manifest = manifest.identity(dataset)
+        self._manifest = manifest.manifest_identity(dataset)
         self._options = options_of(dataset.uri)
 
     @property
@@ -116,7 +115,7 @@ class Snapshot:
 
         False in an object store: there the look costs as much as opening the latest version.
         """
-        if self._manifest is None or manifest.identity(self._dataset) != self._manifest:
+        if self._manifest is None or manifest.manifest_identity(self._dataset) != self._manifest:
             return False
         try:
             return self.is_latest
@@ -217,7 +216,7 @@ class Snapshot:
                     found += [{**values, _ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
             except LANCE_ERRORS as error:
                 if store_failed(error):
-                    raise failed(error, f"{self._called} cannot be read: {error}", self._dataset.uri) from error
+                    raise storage_failed(error, f"{self._called} cannot be read: {error}", self._dataset.uri) from error
         return found
 
     def without(self, fragment_id: int) -> None:
@@ -277,7 +276,7 @@ def readable(called: str, uri: str) -> Iterator[None]:
         with panics_as_errors():
             yield
     except LANCE_ERRORS as error:
-        raise failed(error, f"{called} cannot be read: {error}", uri) from error
+        raise storage_failed(error, f"{called} cannot be read: {error}", uri) from error
 
 
 def saved(snapshot: Snapshot, rows: Sequence[dict[str, object]], schema: pa.Schema) -> pa.Table:

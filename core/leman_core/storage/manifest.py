@@ -1,32 +1,132 @@
-"""A table's fragments, straight from its manifest.
+"""A table's manifest: its fragments and inline row ids, read from the protobuf.
+
+Protobuf messages of Lance's table format, as far as they are read here: declared without generated code.
+
+A table's fragments, straight from its manifest.
 
 `get_fragments()` builds several Python objects a fragment: at 100,000 fragments it takes several times as long
 and as much memory. The manifest's bytes come from its file, or from a private call where that is not on this
 machine's disk, so the public calls are kept as a fallback.
+
+Stable row ids of single rows, from a manifest: a scan for them reads the ids of whole fragments.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import itertools
+import json
 import os
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import lance
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
+from lance.fragment import RowIdMeta, RowIdSequence
 
-from leman_core.model.fragment_columns import FragmentColumns, starts
-from leman_core.model.object_columns import Numbers
+from leman_core.model.plan_columns import FragmentColumns, Numbers, offsets_of_counts
 from leman_core.model.table import DataFile, Fragment
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.protobuf import FRAGMENTS, Kind, Layout, message_class, parts_of
+
+Kind = descriptor_pb2.FieldDescriptorProto
+#: (name, number, type, name of the message where it is one) of each field, by message.
+Layout = Mapping[str, Sequence[tuple[str, int, int, str]]]
+
+#: Kinds of fields: a number in as many bytes as it needs, a length and so many bytes, numbers of fixed size.
+_VARINT, _LENGTH, _FIXED = 0, 2, {1: 8, 5: 4}
+
+#: Fragments with their files, as Lance's table.proto has them, as far as they are read here.
+FRAGMENTS: Layout = {
+    # packed field ids, taken as bytes: most files of a table hold the same ones, and are looked up
+    "DataFile": [("path", 1, Kind.TYPE_STRING, ""), ("fields", 2, Kind.TYPE_BYTES, "")],
+    "DeletionFile": [
+        ("read_version", 2, Kind.TYPE_UINT64, ""),
+        ("id", 3, Kind.TYPE_UINT64, ""),
+        ("num_deleted_rows", 4, Kind.TYPE_UINT64, ""),
+    ],
+    "DataFragment": [
+        ("id", 1, Kind.TYPE_UINT64, ""),
+        ("files", 2, Kind.TYPE_MESSAGE, "DataFile"),
+        ("deletion_file", 3, Kind.TYPE_MESSAGE, "DeletionFile"),
+        ("physical_rows", 4, Kind.TYPE_UINT64, ""),
+    ],
+}
+
+
+def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
+    """Return the class of the message `root`.
+
+    What is not declared is kept as unknown fields; every field that is not repeated tells whether it is there.
+
+    Args:
+        repeated: names of repeated fields, of any message.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name=f"{package.replace('.', '/')}.proto", package=package)
+    file.syntax = "proto2"
+    for name, fields in layout.items():
+        message = file.message_type.add(name=name)
+        for field, number, kind, target in fields:
+            added = message.field.add(name=field, number=number)
+            added.type = kind  # type: ignore[assignment]
+            added.label = Kind.LABEL_REPEATED if field in repeated else Kind.LABEL_OPTIONAL
+            if kind == Kind.TYPE_MESSAGE:
+                added.type_name = f".{package}.{target}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{root}"))
+
+
+def parts_of(message: bytes, most_fields: int) -> Iterator[bytes]:
+    """Yield a message in parts of so many fields; each part is a message of the same kind, and merged they are it.
+
+    Raises:
+        DecodeError: it ends within a field, or holds one of a kind that there is not.
+    """
+    begin = at = count = 0
+    while at < len(message):
+        at = _after_field(message, at)
+        count += 1
+        if count == most_fields:
+            yield message[begin:at]
+            begin, count = at, 0
+    if at > len(message):
+        raise DecodeError("the message ends within a field")
+    yield message[begin:]
+
+
+def _after_field(message: bytes, at: int) -> int:
+    """Return where the field that begins there ends."""
+    try:
+        wire = message[at] & 7
+        while message[at] >= 0x80:
+            at += 1
+        at += 1
+        if wire == _LENGTH:
+            length, shift = message[at] & 0x7F, 7
+            while message[at] >= 0x80:
+                at += 1
+                length |= (message[at] & 0x7F) << shift
+                shift += 7
+            return at + 1 + length
+        if wire == _VARINT:
+            while message[at] >= 0x80:
+                at += 1
+            return at + 1
+    except IndexError:
+        raise DecodeError("the message ends within a field") from None
+    if wire not in _FIXED:
+        raise DecodeError(f"there are no fields of kind {wire}")
+    return at + _FIXED[wire]
+
 
 #: The part of a manifest that planning reads.
 _LAYOUT: Layout = {**FRAGMENTS, "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")]}
@@ -45,8 +145,8 @@ NAME_DIGITS = 20
 def read_fragments(dataset: lance.LanceDataset) -> FragmentColumns:
     """Return all fragments in the order of the manifest."""
     with collector_paused():
-        parsed = parse(manifest_bytes(dataset))
-        return walk(dataset) if parsed is None else parsed
+        parsed = parse_fragments(manifest_bytes(dataset))
+        return walk_fragments(dataset) if parsed is None else parsed
 
 
 def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
@@ -55,7 +155,7 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
     Once it is read, the dataset may go: it takes as much memory as the rest.
     """
     if not in_object_store(dataset.uri):
-        name = file_name(dataset.version)
+        name = manifest_file_name(dataset.version)
         with contextlib.suppress(OSError, struct.error), Path(dataset.uri, "_versions", name).open("rb") as file:
             file.seek(-_FOOTER.size, os.SEEK_END)
             position, _, _, magic = _FOOTER.unpack(file.read(_FOOTER.size))
@@ -66,7 +166,7 @@ def manifest_bytes(dataset: lance.LanceDataset) -> bytes | None:
     return None if serialized is None else serialized()
 
 
-def identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
+def manifest_identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
     """Return what tells the manifest's file from any other, also one of the same name that was made later.
 
     Returns:
@@ -75,13 +175,13 @@ def identity(dataset: lance.LanceDataset) -> tuple[int, ...] | None:
     if in_object_store(dataset.uri):
         return None
     try:
-        found = Path(dataset.uri, "_versions", file_name(dataset.version)).stat()
+        found = Path(dataset.uri, "_versions", manifest_file_name(dataset.version)).stat()
     except OSError:
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def file_name(version: int) -> str:
+def manifest_file_name(version: int) -> str:
     """Return the file name of a version's manifest in the folder `_versions`.
 
     It is that of tables whose latest version is to be listed first.
@@ -133,7 +233,7 @@ def block_at(content: bytes, position: int) -> bytes:
     return content[begin:end]
 
 
-def walk(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> FragmentColumns:
+def walk_fragments(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> FragmentColumns:
     """Return the fragments, or those of them that have one of the ids, by Lance's public calls."""
     fragments = []
     for fragment in dataset.get_fragments() if ids is None else map(dataset.get_fragment, sorted(ids)):
@@ -151,7 +251,7 @@ def walk(dataset: lance.LanceDataset, ids: Collection[int] | None = None) -> Fra
     return FragmentColumns.of(fragments)
 
 
-def parse(serialized: bytes | None) -> FragmentColumns | None:
+def parse_fragments(serialized: bytes | None) -> FragmentColumns | None:
     """Return the fragments from the manifest's bytes; None where there are none or an old manifest says too little."""
     if not serialized:
         return None
@@ -203,7 +303,7 @@ class _Parsed:
             ids,
             rows,
             deleted,
-            first_file=starts(files),
+            first_file=offsets_of_counts(files),
             paths=pa.concat_arrays(self._paths),
             held=held,
             field_sets=tuple(tuple(_varints(packed)) for packed in self._field_ids),
@@ -258,3 +358,70 @@ def collector_paused() -> Iterator[None]:
             gc.freeze()
             gc.unfreeze()
             gc.enable()
+
+
+Ids = npt.NDArray[np.int64]
+
+_MANIFEST: Layout = {
+    "DataFragment": [("id", 1, Kind.TYPE_UINT64, ""), ("inline_row_ids", 5, Kind.TYPE_BYTES, "")],
+    "Manifest": [("fragments", 2, Kind.TYPE_MESSAGE, "DataFragment")],
+}
+#: Of the kinds of segments the one that written rows have; ids of rows that were moved are other ones.
+_SEQUENCE: Layout = {
+    "Range": [("start", 1, Kind.TYPE_UINT64, ""), ("end", 2, Kind.TYPE_UINT64, "")],
+    "Segment": [("range", 1, Kind.TYPE_MESSAGE, "Range")],
+    "Sequence": [("segments", 1, Kind.TYPE_MESSAGE, "Segment")],
+}
+
+
+def inline_row_ids(serialized: bytes | None) -> dict[int, bytes]:
+    """Return the row ids of each fragment, as a manifest has them; empty: they are not in it."""
+    return {raw.id: raw.inline_row_ids for raw in _row_id_manifest_class().FromString(serialized or b"").fragments}
+
+
+def inline_row_ids_of(dataset: lance.LanceDataset) -> dict[int, bytes]:
+    """Return what `inline_row_ids` does of an open version."""
+    return inline_row_ids(manifest_bytes(dataset))
+
+
+def all_ids(inline: bytes) -> Ids:
+    """Return the ids of all rows of a fragment, deleted ones too, in the order of their offsets."""
+    meta: RowIdMeta = RowIdMeta.from_json(  # type: ignore[misc,call-arg]  # the stub lacks the decorator
+        json.dumps({"Inline": list(inline)})
+    )
+    ids: npt.NDArray[Any] = RowIdSequence.from_inline_metadata(meta).to_pyarrow().to_numpy()
+    return ids.astype(np.int64)
+
+
+def ids_at(inline: bytes, offsets: Ids) -> Ids:
+    """Return the ids of the rows at these offsets of a fragment, in their order."""
+    ranges = _ranges(inline)
+    if ranges is None:
+        return all_ids(inline)[offsets]
+    starts, lengths = ranges
+    first = np.cumsum(lengths) - lengths
+    segment = np.searchsorted(first, offsets, side="right") - 1
+    return np.asarray(starts[segment] + offsets - first[segment], np.int64)
+
+
+def _ranges(inline: bytes) -> tuple[Ids, Ids] | None:
+    """Return the starts and lengths of ranges of ids that follow each other; None: they are not ranges alone."""
+    try:
+        segments = _sequence_class().FromString(inline).segments
+    except DecodeError:
+        return None
+    if not segments or not all(segment.HasField("range") for segment in segments):
+        return None
+    starts, ends = (np.array([getattr(s.range, name) for s in segments], np.int64) for name in ("start", "end"))
+    filled = ends > starts
+    return starts[filled], (ends - starts)[filled]
+
+
+@functools.cache
+def _row_id_manifest_class() -> Any:
+    return message_class("leman.lance_rows", _MANIFEST, root="Manifest", repeated={"fragments"})
+
+
+@functools.cache
+def _sequence_class() -> Any:
+    return message_class("leman.lance_row_ids", _SEQUENCE, root="Sequence", repeated={"segments"})

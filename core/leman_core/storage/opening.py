@@ -1,16 +1,22 @@
-"""Open the latest version of a table, also while older ones are being cleaned up."""
+"""Open tables with Lance, also while older versions are cleaned up, and in a process that has not used Lance yet.
+
+Open the latest version of a table, also while older ones are being cleaned up.
+
+Lance in a process that has not used it yet: its threads are started before they are needed.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import lance
+import numpy as np
+import pyarrow as pa
 import pyarrow.fs as pafs
 
-from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.filesystems import counted_table, filesystem_of
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.object_stores.requests import counted_table
+from leman_core.storage.object_stores import lance_options
 from leman_core.storage.panics import panics_as_errors
 
 _TRIES = 5
@@ -164,3 +170,18 @@ def has_versions(uri: str) -> bool:
     except (FileNotFoundError, NotADirectoryError):
         return False
     return any(Path(entry.path).suffix == ".manifest" for entry in found)
+
+
+def start_threads() -> None:
+    """Write a row to a table in memory and read it: the first use of Lance in a process costs tens of milliseconds.
+
+    The next one costs fewer. Processes that are forked afterwards must not use Lance.
+    """
+    lance.write_dataset(pa.table({"x": [0]}), "memory://").to_table()
+
+
+def small_table(uri: str, rows: int) -> int:
+    """Write a table to practise with, of an int64 column `x` and an empty one `y`, and return its version."""
+    dataset = lance.write_dataset(pa.table({"x": np.arange(rows, dtype=np.int64)}), uri)
+    dataset.add_columns(pa.field("y", pa.int64()))
+    return int(dataset.version)

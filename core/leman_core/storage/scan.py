@@ -1,4 +1,9 @@
-"""Read rows of one fragment by physical offset."""
+"""Read rows of one fragment by physical offset, with ids that are known to be sound.
+
+Row ids and deletions of a table: whether they can be read, and are as many as its manifest says.
+
+Read rows of one fragment by physical offset.
+"""
 
 from __future__ import annotations
 
@@ -13,22 +18,98 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from leman_core.functions import blobs
-from leman_core.model.errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound, UnknownFormat
-from leman_core.model.ranges import RowRange, chunks
-from leman_core.model.row_address import RowAddress, fragments_of, offsets_of
-from leman_core.model.sorted_sets import distinct
+from leman_core.functions import arrow_types
+from leman_core.functions.arrow_values import concatenate
+from leman_core.model.row_ids import distinct
+from leman_core.model.row_positions import RowAddress, RowRange, fragments_of, offsets_of, split_range
+from leman_core.model.service_errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound, UnknownFormat
 from leman_core.sql import filters
-from leman_core.storage import column_files, deletions
-from leman_core.storage.concatenation import joined
-from leman_core.storage.dialect import Dialect
-from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
+from leman_core.storage import column_files, lance_files, manifest
+from leman_core.storage.error_translation import LANCE_ERRORS, lost_file, table_error, using_storage
+from leman_core.storage.lance_sql import Dialect
+from leman_core.storage.lance_tables import field_ids, file_format
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.opening import open_by_manifest, open_version
-from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.row_ids import reading_row_ids
-from leman_core.storage.table_errors import table_error
-from leman_core.storage.tables import field_ids, file_format
+from leman_core.storage.opening import open_by_manifest, open_checked, open_version
+from leman_core.storage.panics import is_panic, panics_as_errors
+from leman_core.storage.storage_errors import storage_failed
+
+
+@contextmanager
+def reading_row_ids(uri: str, version: int) -> Iterator[None]:
+    """Raise Leman's errors where the row ids of a version cannot be read.
+
+    Read no columns in it.
+
+    Raises:
+        DataLoss: TABLE_DAMAGED, where nothing can be made of them.
+        LemanError: what `storage_errors.failed` gives, where they are out of reach.
+    """
+    try:
+        with panics_as_errors():
+            yield
+    except LANCE_ERRORS as error:
+        raise _error(uri, version, error) from error
+
+
+def check_row_ids(uri: str) -> dict[int, LemanError]:
+    """Return what keeps row ids of the latest version from being read, or deletions from being believed, by fragment.
+
+    Lance keeps no digest of a deletion file, but the manifest says how many rows it deletes.
+
+    Raises:
+        LemanError: what `table_error` gives.
+    """
+    try:
+        dataset = open_checked(uri)
+    except (OSError, ValueError) as error:
+        raise table_error(uri, error) from None
+    found: dict[int, LemanError] = {}
+    stable, version = dataset.has_stable_row_ids, int(dataset.version)
+    for fragment in dataset.get_fragments():
+        if not stable and fragment.metadata.deletion_file is None:
+            continue
+        deleted = 0
+        try:
+            with reading_row_ids(uri, version):
+                scanner = fragment.scanner(columns=[], with_row_id=True, include_deleted_rows=True)
+                for batch in scanner.to_batches():
+                    deleted += batch.column("_rowid").null_count
+            _check_deletions(uri, fragment, deleted)
+        except LemanError as error:
+            found[int(fragment.fragment_id)] = error
+    return found
+
+
+def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> None:
+    file = fragment.metadata.deletion_file
+    known: int | None = None if file is None else file.num_deleted_rows  # None: written by an old Lance
+    if file is None or known is None or known == deleted:
+        return
+    path = f"{uri}/{lance_files.deletion_file_path(fragment.fragment_id, file)}"
+    raise DataLoss(
+        "TABLE_DAMAGED",
+        f"Table {uri} is damaged: {path} deletes {deleted} rows of fragment {fragment.fragment_id}, and the manifest "
+        f"says {known}. Rows that were deleted are there again, or others are gone. Restore the file from a copy; "
+        "where there is none, restore a version before it",
+        uri=uri,
+        path=path,
+    )
+
+
+def _error(uri: str, version: int, error: Exception) -> LemanError:
+    text = str(error).partition("\n")[0].partition(", /")[0]
+    what = f"row ids of table {uri} cannot be read from version {version}: {text}"
+    if isinstance(error, OSError) and not is_panic(error):
+        return lost_file(uri, error) or storage_failed(error, f"The {what}", uri)
+    path = f"{uri}/_versions/{manifest.manifest_file_name(version)}"
+    return DataLoss(
+        "TABLE_DAMAGED",
+        f"Table {uri} is damaged: {what}. CommitService.VerifyDatabase names the fragments. Put {path} back "
+        "from a backup; where there is none, restore a version before it",
+        uri=uri,
+        path=path,
+    )
+
 
 CHUNK_ROWS = 1 << 16
 CHUNK_BYTES = 16 << 20
@@ -182,7 +263,7 @@ class FragmentReader:
                 include_deleted_rows=True,
                 blob_handling=_BLOBS_AS_BYTES,
             )
-            return joined(scanner.to_table().column(column).chunks)
+            return concatenate(scanner.to_table().column(column).chunks)
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
@@ -192,7 +273,7 @@ class FragmentReader:
         taken, few at a time, by a dataset with a small cache.
         """
         field = self._dataset.schema.field(column)
-        is_blob = blobs.is_blob(field)  # only what describes the values is read
+        is_blob = arrow_types.is_blob(field)  # only what describes the values is read
         with self._reading():
             fragments = self._dataset.get_fragments()
             differ = column_files.tells_nulls(field.type) and not is_blob
@@ -225,7 +306,7 @@ class FragmentReader:
                 return None
             if found is None or not len(found) or not fragment.num_deletions:
                 return found
-            return found[deletions.live(fragment, RowRange(0, fragment.physical_rows))[found]]
+            return found[lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows))[found]]
 
         if in_object_store(uri):
             with ThreadPoolExecutor(_FOOTERS_AT_ONCE, thread_name_prefix="null-rows") as pool:
@@ -268,13 +349,13 @@ class FragmentReader:
         """Tell for each physical row of `covered` whether it is live."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
-            return deletions.live(fragment, covered)
+            return lance_files.live_rows(fragment, covered)
 
-    def deletions(self, fragment_id: int) -> deletions.Deletions | None:
+    def deletions(self, fragment_id: int) -> lance_files.Deletions | None:
         """Return the fragment's deleted rows; None where it has none."""
         fragment = self._fragment(fragment_id)
         with self._reading_row_ids():
-            return deletions.deletions(fragment)
+            return lance_files.deletions_of(fragment)
 
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
         """Return (row id, row address) of physical offsets: see `row_ids`."""
@@ -347,9 +428,9 @@ class FragmentReader:
             asked = f"({self._dialect.lance(where)}) AND {inside}" if where else inside
             return {"filter": asked, "with_row_address": True}
 
-        for piece in chunks(covered, CHUNK_ROWS):
+        for piece in split_range(covered, CHUNK_ROWS):
             at = piece.start
-            for batch in judged(self._scan(fragment_id, columns, piece, matching, _after_last), where):
+            for batch in checked_batches(self._scan(fragment_id, columns, piece, matching, _after_last), where):
                 offsets = offsets_of(batch.column("_rowaddr").to_numpy().astype(np.int64))
                 if len(offsets):
                     end = int(offsets[-1]) + 1
@@ -365,10 +446,10 @@ class FragmentReader:
         if any("." in path for path in columns):
             return self._dataset.scanner(columns=list(columns)).projected_schema
         schema = self._dataset.schema
-        return pa.schema([blobs.values_field(schema.field(c)) for c in columns])
+        return pa.schema([arrow_types.values_field(schema.field(c)) for c in columns])
 
 
-def judged(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
+def checked_batches(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[pa.RecordBatch]:
     """Pass the batches on.
 
     Raises:
@@ -446,7 +527,7 @@ def _null_offsets(fragment: lance.LanceFragment, column: str) -> Offsets:
 
     Takes few rows at a time: files are compressed, so that only values that were read tell how large others may be.
     """
-    live = np.flatnonzero(deletions.live(fragment, RowRange(0, fragment.physical_rows)))
+    live = np.flatnonzero(lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows)))
     most, largest = batches_of(fragment)["batch_size"], 1
     found: list[Offsets] = [np.empty(0, np.int64)]
     at, count = 0, 1
@@ -531,12 +612,14 @@ def may_read_large(dataset: lance.LanceDataset, where: str) -> bool:
 
 
 def _large_fields(dataset: lance.LanceDataset, where: str) -> set[int]:
-    mentioned = filters.names(where)
+    mentioned = filters.names_in_filter(where)
     pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
     return {
         field_id
         for arrow, field in pairs
-        if arrow.name.casefold() in mentioned and column_files.tells_nulls(arrow.type) and not blobs.is_blob(arrow)
+        if arrow.name.casefold() in mentioned
+        and column_files.tells_nulls(arrow.type)
+        and not arrow_types.is_blob(arrow)
         for field_id in field_ids(field)
     }
 
@@ -555,7 +638,7 @@ def _row_bytes(fragment: lance.LanceFragment) -> float:
 def _by_fragment(scanner: lance.LanceScanner, where: str = "") -> dict[int, Offsets]:
     """Return the physical offsets of the rows that a scanner of row addresses finds, by a filter of the caller's."""
     found: dict[int, list[Offsets]] = {}
-    for batch in judged(iter(scanner.to_batches()), where):
+    for batch in checked_batches(iter(scanner.to_batches()), where):
         addresses = batch.column("_rowaddr").to_numpy().astype(np.int64)
         fragments, offsets = fragments_of(addresses), offsets_of(addresses)
         for fragment_id in distinct(fragments).tolist():

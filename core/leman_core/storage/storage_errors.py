@@ -1,34 +1,137 @@
 """What it means that storage cannot be used: the one place that reads errno and messages of file systems and stores.
 
+What object stores answer where they refuse, as Lance and pyarrow pass it on.
+
+S3, Google Cloud Storage and Azure have a code and a sentence for it. Lance prints the body of the answer, which is XML;
+pyarrow prints the code in one of its own spellings. Of an answer to HEAD, which has no body, both know only the status.
+
+    403 Forbidden: <?xml …?> <Error><Code>SignatureDoesNotMatch</Code><Message>The request …</Message></Error>
+    AWS Error SIGNATURE_DOES_NOT_MATCH during ListObjectsV2 operation: The request …
+    AWS Error UNKNOWN (HTTP status 400) during …: Unable to parse ExceptionName: ExpiredToken Message: The provided …
+    Azure Error: [AuthenticationFailed] 403 Server failed to authenticate …
+    google::cloud::Status(PERMISSION_DENIED: …)
+
+What it means that storage cannot be used: the one place that reads errno and messages of file systems and stores.
+
 The rule of the boundary. An error of Lance, of pyarrow or of the operating system, and a panic of Lance's Rust, becomes
-an error of `leman_core.model.errors` once: in the packages that touch storage (`leman_core.storage`,
-`leman_core.storage.checkpoints`, `leman_coordinator.lance_io`, `leman_executor.refresh.diff`), and where a worker reads
-a function's bundle (`leman_executor.worker.function_loading`). Above them a failure of storage is a LemanError, and
+an error of `leman_core.model.service_errors` once: in the packages that touch storage (`leman_core.storage`,
+`leman_coordinator.lance_io`, `leman_executor.refresh.row_diff`), and where a worker reads a function's bundle
+(`leman_executor.worker.function_loading`). Above them a failure of storage is a LemanError, and
 nothing catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
 
     FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: somebody has to do something
-                       (`refusal`)
-    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`failed`, `unusable`);
-                       so it is where the store refuses credentials that were renewed meanwhile
+                       (`storage_refusal`)
+    Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`storage_failed`,
+                       `storage_unusable`); so it is where the store refuses credentials that were renewed meanwhile
     NotFound, DataLoss what is asked for is not there, or damaged
 
 Each is raised from the error that it stands for, so that `said` can give the words of that one.
 Lance, pyarrow and Python say the same thing in three ways; only Python's errors always have an errno.
+
+Tells a store that did not answer from bytes that make no sense: only these are damage.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import html
 import os
 import re
 from collections.abc import Iterator
 
-from leman_core.model.errors import FailedPrecondition, LemanError, NotFound, Unavailable
+from leman_core.model.service_errors import FailedPrecondition, LemanError, NotFound, Unavailable
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.object_stores import answers
-from leman_core.storage.object_stores.endpoints import endpoint_of
-from leman_core.storage.object_stores.known import is_left_out, options_of, were_renewed
+from leman_core.storage.object_stores import endpoint_of, is_left_out, options_of, were_renewed
+
+_CODES = (
+    re.compile(r"<Code>(\w+)</Code>"),
+    re.compile(r"Unable to parse ExceptionName: (\w+)"),
+    re.compile(r"AWS Error ([A-Z0-9_]+)"),
+    re.compile(r"Azure Error: \[(\w+)\]"),
+    re.compile(r"google::cloud::Status\((\w+)"),
+    re.compile(r"\b(40[13] (?:Unauthorized|Forbidden)|507 Insufficient\w*)"),
+)
+_SENTENCES = (
+    re.compile(r"<Message>(.*?)</Message>", re.DOTALL),
+    re.compile(r"Unable to parse ExceptionName: \w+ Message: (.*)"),
+    re.compile(r"AWS Error [A-Z0-9_]+ .*? operation: (.*)"),
+)
+_NO_SENTENCE = "No response body."
+#: Of object_store, in place of a code.
+_PRIVILEGES = re.compile(r"lacked (?:the necessary privileges|valid authentication credentials)")
+#: Of pyarrow's Azure, where nothing in the environment gives credentials.
+_NO_TOKEN = re.compile(r"Failed to get token|AuthenticationException")
+_NO_BUCKET = re.compile(r"The specified (?:bucket|container|filesystem) does not exist")
+#: Of pyarrow's curl, and of Lance, which asks the bucket for its region first.
+_NOT_FOUND = re.compile(r"Could not resolve host|Failed to resolve region for bucket|Bucket '[^']*' not found")
+#: Codes as `_plain` spells them.
+_MISSING = frozenset({"nosuchbucket", "containernotfound", "filesystemnotfound"})
+_FULL = ("insufficientstorage", "storagefull", "quotaexceeded", "507insufficient")
+_DENIED = frozenset(
+    {
+        *("accessdenied", "allaccessdisabled", "accountproblem", "accountisdisabled", "signaturedoesnotmatch"),
+        *(
+            "invalidaccesskeyid",
+            "invalidclienttokenid",
+            "unrecognizedclient",
+            "invalidsignature",
+            "incompletesignature",
+        ),
+        *("missingauthenticationtoken", "expiredtoken", "invalidtoken", "requestexpired", "requesttimetooskewed"),
+        *("authenticationfailed", "authorizationfailure", "authorizationpermissionmismatch"),
+        *("insufficientaccountpermissions", "noauthenticationinformation", "invalidauthenticationinfo"),
+        *("unauthenticated", "permissiondenied", "401unauthorized", "403forbidden"),
+        # requests are signed for another region than the bucket's
+        *("authorizationheadermalformed", "permanentredirect", "illegallocationconstraintexception"),
+    }
+)
+_IN_SOURCE = re.compile(r",?\s*/\S+\.rs:\d+:\d+")
+_XML = re.compile(r"(?:<\?xml[^>]*\?>\s*)?<Error>.*(?:</Error>|\Z)", re.DOTALL)
+
+
+def is_full(text: str) -> bool:
+    """Tell whether a store has no space left."""
+    return any(part in _plain(code_in(text)) for part in _FULL)
+
+
+def is_denied(text: str) -> bool:
+    """Tell whether a store refuses the credentials, or what they are used for."""
+    return _plain(code_in(text)) in _DENIED or any(part.search(text) for part in (_PRIVILEGES, _NO_TOKEN))
+
+
+def is_missing(text: str) -> bool:
+    """Tell whether there is no such bucket, or container."""
+    return _plain(code_in(text)) in _MISSING or _NO_BUCKET.search(text) is not None
+
+
+def is_not_found(text: str) -> bool:
+    """Tell whether nobody knows where a bucket is, or by which name its server answers."""
+    return _NOT_FOUND.search(text) is not None
+
+
+def code_in(text: str) -> str:
+    """Return the code of a store's answer; empty where the text has none."""
+    return next((found[1] for code in _CODES if (found := code.search(text))), "")
+
+
+def answer_in(text: str) -> str:
+    """Return the code of a store's answer and its sentence; empty where the text has no code."""
+    code = code_in(text)
+    sentence = next((found[1] for part in _SENTENCES if (found := part.search(text))), "")
+    sentence = "" if sentence == _NO_SENTENCE else " ".join(html.unescape(sentence).split())
+    return f"{code}: {sentence}" if code and sentence else code
+
+
+def on_one_line(text: str) -> str:
+    """Return the text of an error without places in Lance's source, and with an answer in XML as `said_in` has it."""
+    text = _XML.sub(lambda answer: answer_in(answer[0]) or answer[0], text)
+    return " ".join(_IN_SOURCE.sub("", text).split())
+
+
+def _plain(code: str) -> str:
+    return re.sub(r"[_ ]", "", code).lower()
+
 
 #: Reason of Unavailable for what cannot be read or written now.
 STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
@@ -47,7 +150,7 @@ _BY_NUMBER = {
     errno.EPERM: DENIED,
 }
 _NUMBER = re.compile(r"\(os error (\d+)\)|\[[Ee]rrno (\d+)\]")
-_BY_ANSWER = {FULL: answers.is_full, DENIED: answers.is_denied, MISSING: answers.is_missing}
+_BY_ANSWER = {FULL: is_full, DENIED: is_denied, MISSING: is_missing}
 #: As Lance begins what it says of a store; it raises ValueError for it where a table is opened.
 _LANCE_IO = "LanceError(IO)"
 #: A local file that Lance was to read.
@@ -67,7 +170,7 @@ _SETTING = "LEMAN_STORAGE__OPTIONS_FILE"
 _PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
 
 
-def refusal(error: BaseException, path: str) -> FailedPrecondition | Unavailable | None:
+def refusal_error(error: BaseException, path: str) -> FailedPrecondition | Unavailable | None:
     """Return the error where the storage refuses until somebody does something about it.
 
     Where somebody has, as new credentials are there for the next request, it is Unavailable (STORE_UNAVAILABLE).
@@ -87,9 +190,9 @@ def refusal(error: BaseException, path: str) -> FailedPrecondition | Unavailable
     place = next((part for part in found.groups() if part), "") if found else getattr(error, "filename", None)
     place = str(place or path)
     if in_object_store(place) and reason == MISSING:
-        return missing(place)
-    said = (answers.said_in(text) or answers.on_one_line(text))[:_LONGEST]
-    if reason == DENIED and answers.is_denied(text):
+        return missing_bucket(place)
+    said = (answer_in(text) or on_one_line(text))[:_LONGEST]
+    if reason == DENIED and is_denied(text):
         if were_renewed(place):
             renewed = f"The store of {place} refuses credentials that were renewed a moment ago ({said})"
             return Unavailable(STORE_UNAVAILABLE, renewed, uri=place)
@@ -106,19 +209,19 @@ def _left_out(error: BaseException, place: str) -> FailedPrecondition | None:
     A name that cannot be resolved may be resolved later. Of a store whose options are given that is believed.
     """
     text = str(error)
-    if not isinstance(error, OSError | ValueError | RuntimeError) or not answers.is_not_found(text):
+    if not isinstance(error, OSError | ValueError | RuntimeError) or not is_not_found(text):
         return None
     if not is_left_out(place):
         return None
     return FailedPrecondition(
         MISSING,
         f"No root in {_SETTING} holds for {place}, and as the services' environment says it is not found "
-        f"({answers.on_one_line(text)[:_LONGEST]}): correct the place, or add a [[store]] for it, {_AGAIN}",
+        f"({on_one_line(text)[:_LONGEST]}): correct the place, or add a [[store]] for it, {_AGAIN}",
         path=place,
     )
 
 
-def missing(place: str) -> FailedPrecondition:
+def missing_bucket(place: str) -> FailedPrecondition:
     """Return the error of a place in a bucket or container that is not there."""
     scheme, _, rest = place.partition("://")
     kind = "container" if scheme == "abfss" else "bucket"
@@ -139,12 +242,12 @@ def _credentials(place: str) -> str:
     return f"root {options.root} in {_SETTING}"
 
 
-def failed(error: BaseException, message: str, path: str) -> LemanError:
+def storage_failed(error: BaseException, message: str, path: str) -> LemanError:
     """Return the error of a storage that could not be used.
 
     It is what `refusal` gives, or Unavailable (STORE_UNAVAILABLE) with the message.
     """
-    return refusal(error, path) or Unavailable(STORE_UNAVAILABLE, f"{message}{_by_environment(path)}", uri=path)
+    return refusal_error(error, path) or Unavailable(STORE_UNAVAILABLE, f"{message}{_by_environment(path)}", uri=path)
 
 
 def _by_environment(place: str) -> str:
@@ -154,7 +257,7 @@ def _by_environment(place: str) -> str:
     return f" (no root in {_SETTING} holds for {place}: it was looked for as the services' environment says)"
 
 
-def unusable(error: BaseException, path: str) -> LemanError:
+def storage_unusable(error: BaseException, path: str) -> LemanError:
     """Return what `failed` does, where there is no more to say than the class and the words of the error.
 
     A file outside of the table that is missing is NotFound (FILE_MISSING): no other version of the table is without it.
@@ -167,16 +270,16 @@ def unusable(error: BaseException, path: str) -> LemanError:
             "file back, or give those rows other bytes",
             path=found[1],
         )
-    return failed(error, f"{type(error).__name__}: {answers.on_one_line(str(error))}", path)
+    return storage_failed(error, f"{type(error).__name__}: {on_one_line(str(error))}", path)
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the words of the error that a LemanError stands for; its own where it stands for itself."""
     return str(error.__cause__ or error)
 
 
 @contextlib.contextmanager
-def in_use(what: str, path: str) -> Iterator[None]:
+def translating_os_errors(what: str, path: str) -> Iterator[None]:
     """Raise what `failed` gives in place of an OSError, except where a file is missing: whoever asked judges that.
 
     Args:
@@ -187,7 +290,7 @@ def in_use(what: str, path: str) -> Iterator[None]:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise failed(error, f"{what} cannot be used now: {answers.on_one_line(str(error))}", path) from error
+        raise storage_failed(error, f"{what} cannot be used now: {on_one_line(str(error))}", path) from error
 
 
 def _is_inside(place: str, path: str) -> bool:
@@ -213,3 +316,19 @@ def error_number(error: BaseException) -> int | None:
         found = _NUMBER.search(str(error))
         number = int(found[1] or found[2]) if found else None
     return number
+
+
+#: What Lance says once an object store has refused, or not answered, often enough. A file that is too short is told in
+#: the same words, with the range that was asked for.
+_NO_ANSWER = re.compile(
+    r"Generic \w+ error: (?!.*\brange\b)|AWS Error (?!RESOURCE_NOT_FOUND|NO_SUCH_KEY)"
+    r"|google::cloud::Status|Azure Error:|error sending request|[Tt]imed out|[Cc]onnection (?:refused|reset|closed)"
+)
+
+
+def store_failed(error: BaseException) -> bool:
+    """Tell whether an error of Lance, pyarrow or the system says nothing about the bytes: they may be whole."""
+    number = error_number(error)
+    if number is not None:
+        return number not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)
+    return _NO_ANSWER.search(str(error)) is not None

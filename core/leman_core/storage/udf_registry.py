@@ -1,4 +1,18 @@
-"""The functions of a database, as files under `<database>/_leman/udfs/`.
+"""The functions of a database: definitions, bundles, and which definition has a name.
+
+The bundles of a database's functions: `<sha256>.bundle` beside the definitions. Nothing is unpickled here.
+
+`<sha256>.failed` says that workers could not unpickle one: it names a module that they lack, for example.
+
+A bundle may be as large as the settings allow, so none is held in memory but one that came in one message.
+
+Which definition a function's name and version stand for in an object store.
+
+Whoever writes a definition there first makes a table of that name, of which Lance lets one maker succeed (see
+`conditional_puts`), and which has the definition in it: of two that come at the same moment one is told that it is
+late, and where the first one dies before it has written its definition, the next one writes it.
+
+The functions of a database, as files under `<database>/_leman/udfs/`.
 
 `<name>@<version>.json` is a definition, `<sha256>.bundle` the bytes of a pickled callable. Nothing is
 unpickled here.
@@ -7,27 +21,244 @@ unpickled here.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
-from leman_core.functions import codec
-from leman_core.functions.definition_checks import check_definition, check_identity
-from leman_core.functions.function_policy import ALL_FUNCTIONS, FunctionPolicy
-from leman_core.functions.python_versions import PYTHON, check_python
-from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, NotFound
+from leman_core.functions import function_definitions
+from leman_core.functions.function_definitions import (
+    ALL_FUNCTIONS,
+    PYTHON,
+    FunctionPolicy,
+    check_definition,
+    check_identity,
+    check_python,
+)
+from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
 from leman_core.model.udf import FunctionVersion, RemoteFunction, UdfDefinition
-from leman_core.storage import udf_bundles, udf_claims, whole_files
-from leman_core.storage.buckets import check_bucket
-from leman_core.storage.filesystems import filesystem_of
-from leman_core.storage.small_files import read_expected
-from leman_core.storage.storage_errors import in_use
-from leman_core.storage.udf_bundles import Bundles
+from leman_core.storage import whole_files
+from leman_core.storage.error_translation import LANCE_ERRORS, table_error
+from leman_core.storage.filesystems import check_bucket, filesystem_of
+from leman_core.storage.locations import OWN_FOLDER
+from leman_core.storage.opening import open_latest
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.storage_errors import translating_os_errors
+from leman_core.storage.table_creation import check_conditional_puts, create_empty
+from leman_core.storage.whole_files import read_expected
+
+ENDING = ".bundle"
+_FAILED = ".failed"
+_PIECE_BYTES = 1 << 20
+
+
+def note_failure(uri: str, why: str) -> None:
+    """Note that the bundle at `uri` cannot be unpickled, so that another of the same function may take its place.
+
+    Raises:
+        OSError: that cannot be noted.
+    """
+    files, path = filesystem_of(uri)
+    whole_files.put_whole_file(files, path.removesuffix(ENDING) + _FAILED, why.encode())
+
+
+class Bundles:
+    """The bundles in one folder.
+
+    Where the storage cannot be used, all calls raise what `storage_errors.failed` gives.
+
+    Args:
+        what: the functions, as the beginning of a sentence.
+        most_bytes: of a bundle that is taken; 0: any number.
+    """
+
+    def __init__(self, files: pafs.FileSystem, folder: str, what: str, most_bytes: int = 0) -> None:
+        self._files = files
+        self._folder = folder
+        self._what = what
+        self._most_bytes = most_bytes
+
+    def path(self, sha256: str) -> str:
+        """Return where the bundle with that digest is, or would be."""
+        return f"{self._folder}/{sha256}{ENDING}"
+
+    def has(self, sha256: str, size: int) -> bool:
+        """Tell whether a bundle is stored, with every byte as it was."""
+        path = self.path(sha256)
+        with self._in_use():
+            info = self._files.get_file_info(path)
+            return info.type == pafs.FileType.File and info.size == size and self._digest(path)[0] == sha256
+
+    def has_failed(self, sha256: str) -> bool:
+        """Tell whether workers could not unpickle a bundle."""
+        with self._in_use():
+            return bool(self._files.get_file_info(self._note(sha256)).type == pafs.FileType.File)
+
+    def check(self, name: str) -> tuple[bool, int]:
+        """Return whether a file is whole, by the digest that it is named after, and its size.
+
+        Raises:
+            FileNotFoundError: it is gone.
+        """
+        with self._in_use():
+            digest, size = self._digest(f"{self._folder}/{name}")
+        return digest == name.removesuffix(ENDING), size
+
+    def check_size(self, size: int, field: str = "bundle") -> None:
+        """Refuse a bundle of so many bytes.
+
+        Args:
+            size: of the bundle.
+            field: of the request, in which the bundle lies or its size is told.
+
+        Raises:
+            InvalidArgument: BUNDLE_TOO_LARGE.
+        """
+        if self._most_bytes and size > self._most_bytes:
+            raise InvalidArgument(
+                "BUNDLE_TOO_LARGE",
+                f"The bundle has {size:,} bytes, at most {self._most_bytes:,} are taken (LEMAN_UDF__MAX_BUNDLE_MB): "
+                "load large data when the function is built, instead of pickling it",
+                field=field,
+            )
+
+    def put(self, sha256: str, size: int, content: bytes) -> None:
+        """Store a bundle, in place of a damaged one.
+
+        Raises:
+            InvalidArgument: BUNDLE_TOO_LARGE.
+            FailedPrecondition: UDF_DIGEST_MISMATCH.
+        """
+        self.check_size(len(content))
+        _check(sha256, size, hashlib.sha256(content).hexdigest(), len(content))
+        if not self.has(sha256, size):
+            self._sweep()
+            with self._in_use():
+                whole_files.put_whole_file(self._files, self.path(sha256), content)
+
+    def forgive(self, sha256: str) -> None:
+        """Forget that workers could not unpickle a bundle, as it is sent again: they may have what they lacked."""
+        if self.has_failed(sha256):
+            with self._in_use(), contextlib.suppress(FileNotFoundError):
+                self._files.delete_file(self._note(sha256))
+
+    def begin(self, sha256: str, size: int) -> IncomingBundle:
+        """Begin to store a bundle whose bytes are still to come.
+
+        Raises:
+            InvalidArgument: BUNDLE_TOO_LARGE.
+        """
+        self.check_size(size, field="header.size_bytes")
+        self._sweep()
+        with self._in_use():
+            return IncomingBundle(whole_files.UnfinishedFile(self._files, self.path(sha256)), sha256, size, self._what)
+
+    def _note(self, sha256: str) -> str:
+        return f"{self._folder}/{sha256}{_FAILED}"
+
+    def _digest(self, path: str) -> tuple[str, int]:
+        found, size = hashlib.sha256(), 0
+        with self._files.open_input_stream(path) as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                found.update(piece)
+                size += len(piece)
+        return found.hexdigest(), size
+
+    def _in_use(self) -> contextlib.AbstractContextManager[None]:
+        return translating_os_errors(self._what, self._folder)
+
+    def _sweep(self) -> None:
+        if isinstance(self._files, pafs.LocalFileSystem):
+            whole_files.sweep_unfinished(self._folder)
+
+
+class IncomingBundle:
+    """A bundle on its way into the store. Its calls are made one after the other, by whatever threads.
+
+    All but `discard` raise what `storage_errors.failed` gives.
+    """
+
+    def __init__(self, file: whole_files.UnfinishedFile, sha256: str, size: int, what: str) -> None:
+        self._file = file
+        self._sha256 = sha256
+        self._size = size
+        self._what = what
+        self._digest = hashlib.sha256()
+        self._came = 0
+
+    def write(self, piece: bytes) -> None:
+        """Add the next bytes.
+
+        Raises:
+            FailedPrecondition: UDF_DIGEST_MISMATCH – they are more than were announced.
+        """
+        self._came += len(piece)
+        if self._came > self._size:
+            raise _mismatch(self._sha256, self._size, "", self._came)
+        self._digest.update(piece)
+        with translating_os_errors(self._what, self._sha256):
+            self._file.write(piece)
+
+    def finish(self) -> None:
+        """Store the bundle under its digest.
+
+        Raises:
+            FailedPrecondition: UDF_DIGEST_MISMATCH.
+        """
+        _check(self._sha256, self._size, self._digest.hexdigest(), self._came)
+        with translating_os_errors(self._what, self._sha256):
+            self._file.finish()
+
+    def discard(self) -> None:
+        """Leave nothing of what came."""
+        self._file.discard()
+
+
+def _check(sha256: str, size: int, found: str, found_size: int) -> None:
+    if (found, found_size) != (sha256, size):
+        raise _mismatch(sha256, size, found, found_size)
+
+
+def _mismatch(sha256: str, size: int, found: str, found_size: int) -> FailedPrecondition:
+    came = f"{found_size:,} bytes with sha256 {found}" if found else f"{found_size:,} bytes or more"
+    return FailedPrecondition(
+        "UDF_DIGEST_MISMATCH", f"The bundle has {came}; {size:,} bytes with sha256 {sha256} were announced"
+    )
+
+
+_CLAIMED_DEFINITION = b"definition"
+
+
+def claim_version(database: str, name: str, definition: bytes) -> bytes:
+    """Return what a name stands for from now on: the given definition, or that of whoever was faster.
+
+    Args:
+        database: in an object store.
+        name: of the definition's file.
+        definition: its content.
+
+    Raises:
+        LemanError: what `table_errors.table_error` and `check_store` give.
+    """
+    uri = f"{database}/{OWN_FOLDER}/udf_claims/{name}.lance"
+    check_conditional_puts(database)
+    try:
+        with panics_as_errors():
+            try:
+                create_empty(uri, pa.schema([pa.field("x", pa.int8())], metadata={_CLAIMED_DEFINITION: definition}))
+            except FileExistsError:
+                metadata: dict[bytes, bytes] = open_latest(uri).schema.metadata
+                return metadata[_CLAIMED_DEFINITION]
+    except LANCE_ERRORS as error:
+        raise table_error(uri, error) from error
+    return definition
+
 
 FOLDER = "_leman/udfs"
-_DEFINITION, _BUNDLE = ".json", udf_bundles.ENDING
+_DEFINITION, _BUNDLE = ".json", ENDING
 #: Of a definition that is read from an object store in one request.
 _SMALL_BYTES = 1 << 16
 
@@ -71,7 +302,7 @@ class UdfRegistry:
         self.policy = policy
         self._python = workers_python or PYTHON
         self._database = database.rstrip("/")
-        with in_use(f"Functions of {self._database}", self._database):
+        with translating_os_errors(f"Functions of {self._database}", self._database):
             self._files, root = filesystem_of(self._database)
         self._root = f"{root}/{FOLDER}"
         #: The code of functions in Python.
@@ -98,7 +329,7 @@ class UdfRegistry:
             found = self.find(udf.name, udf.version)
         except DataLoss:
             self._put_bundle(udf, bundle)
-            self._write(path, codec.encode(udf, time.time()))
+            self._write(path, function_definitions.encode_definition(udf, time.time()))
             return True
         if found is not None and not self._may_replace(found, udf):
             raise _exists(udf)
@@ -108,7 +339,7 @@ class UdfRegistry:
                 self.bundles.forgive(udf.bundle_sha256)
             self._renew(path, found, udf)
             return False
-        if self._create(path, codec.encode(udf, time.time())):
+        if self._create(path, function_definitions.encode_definition(udf, time.time())):
             return True
         if self.find(udf.name, udf.version) != udf:
             raise _exists(udf)
@@ -246,9 +477,12 @@ class UdfRegistry:
     def _renew(self, path: str, found: UdfDefinition, udf: UdfDefinition) -> None:
         """Write what may be set anew; a source alone does not make the function the one registered last."""
         if found != udf:
-            self._write(path, codec.encode(replace(udf, source=found.source or udf.source), time.time()))
+            self._write(
+                path,
+                function_definitions.encode_definition(replace(udf, source=found.source or udf.source), time.time()),
+            )
         elif udf.source and not found.source:
-            self._write(path, codec.encode(udf, self._read(path).registered_at))
+            self._write(path, function_definitions.encode_definition(udf, self._read(path).registered_at))
 
     def _has_bundle(self, udf: UdfDefinition) -> bool:
         return self.bundles.has(udf.bundle_sha256, udf.bundle_size)
@@ -291,33 +525,33 @@ class UdfRegistry:
     def _write(self, path: str, data: bytes) -> None:
         self._sweep()
         with self._in_use():
-            whole_files.put(self._files, path, data)
+            whole_files.put_whole_file(self._files, path, data)
 
     def _create(self, path: str, data: bytes) -> bool:
         """Write a definition that is not there yet; False: someone else was faster, and theirs is there now."""
         self._sweep()
         if isinstance(self._files, pafs.LocalFileSystem):
             with self._in_use():
-                return whole_files.create(path, data)
-        first = udf_claims.claim(self._database, path.rpartition("/")[2], data)
+                return whole_files.create_whole_file(path, data)
+        first = claim_version(self._database, path.rpartition("/")[2], data)
         if first == data or self._size(path) is None:
             self._write(path, first)
         return first == data
 
     def _in_use(self) -> contextlib.AbstractContextManager[None]:
-        return in_use(f"Functions of {self._database}", f"{self._database}/{FOLDER}")
+        return translating_os_errors(f"Functions of {self._database}", f"{self._database}/{FOLDER}")
 
     def _sweep(self) -> None:
         """Delete what killed writers left. Garbage collection does not come here, and registering is rare."""
         if isinstance(self._files, pafs.LocalFileSystem):
-            whole_files.sweep(self._root)
+            whole_files.sweep_unfinished(self._root)
 
 
 def _decoded(path: str, content: bytes) -> Registered:
     """Return what a definition's file holds; it is that of the function which the file is named after."""
-    found = Registered(*codec.decode(content, path))
+    found = Registered(*function_definitions.decode_definition(content, path))
     if not path.endswith(f"/{found.udf.name}@{found.udf.version}{_DEFINITION}"):
-        raise codec.damaged(path, f"it is that of {found.udf.name}@{found.udf.version}")
+        raise function_definitions.damaged_definition(path, f"it is that of {found.udf.name}@{found.udf.version}")
     return found
 
 

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 import structlog
 
-from leman_core.server.addresses import proxy_options
-from leman_core.storage.object_stores import taken_variables
+from leman_core.process import process_secrets
+from leman_core.process.addresses import proxy_options
 
 Signal = Literal["METRICS", "TRACES"]
 _SIGNALS: tuple[Signal, ...] = ("METRICS", "TRACES")
@@ -40,7 +40,7 @@ class Collector:
 def take_headers() -> None:
     """Take the headers for collectors out of the environment: they are secrets, and what is started inherits it."""
     for name in _header_names():
-        taken_variables.take(name)
+        process_secrets.take_secret_env(name)
 
 
 def collector_of(signal: Signal) -> Collector | None:
@@ -67,7 +67,7 @@ def collector_of(signal: Signal) -> Collector | None:
             "the collector is called with TLS, as its address has no scheme: where it speaks none, begin it with http://",
             signal=signal.lower(),
         )
-    headers = (taken_variables.take(name) for name in _header_names(signal))
+    headers = (process_secrets.take_secret_env(name) for name in _header_names(signal))
     return Collector(endpoint, next(filter(None, headers), ""))
 
 

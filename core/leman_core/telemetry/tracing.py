@@ -1,7 +1,11 @@
-"""Spans: what took how long, and because of what. Until `begin` there are none, and no OpenTelemetry is loaded.
+"""Spans, among them those of calls.
+
+Spans: what took how long, and because of what. Until `begin` there are none, and no OpenTelemetry is loaded.
 
 A span is entered for the task, or the thread, that works on it: calls to other services carry it from there
 (`outgoing`). What outlives the call that asked for it, such as a job, is given its parent by name.
+
+The spans of the calls that a service takes.
 """
 
 from __future__ import annotations
@@ -12,12 +16,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import structlog
+
 if TYPE_CHECKING:
     from opentelemetry.trace import Span as OtelSpan
     from opentelemetry.trace import Tracer
 
+
 TRACEPARENT, TRACESTATE = "traceparent", "tracestate"
-Attributes: TypeAlias = Mapping[str, str | int | float]
+SpanAttributes: TypeAlias = Mapping[str, str | int | float]
 
 _tracers: list[Tracer] = []
 _current: contextvars.ContextVar[Span | None] = contextvars.ContextVar("leman_span", default=None)
@@ -50,7 +57,7 @@ class Span:
         TraceContextTextMapPropagator().inject(given, set_span_in_context(self._made))
         return given
 
-    def note(self, attributes: Attributes) -> None:
+    def note(self, attributes: SpanAttributes) -> None:
         """Add attributes."""
         self._made.set_attributes(dict(attributes))
 
@@ -79,22 +86,22 @@ class Parent:
     carrier: Mapping[str, str]
 
 
-def begin(tracer: Tracer) -> None:
+def start_tracing(tracer: Tracer) -> None:
     """Have spans made from now on."""
     _tracers[:] = [tracer]
 
 
-def stop() -> None:
+def stop_tracing() -> None:
     """Make no spans any more."""
     _tracers.clear()
 
 
-def is_on() -> bool:
+def is_tracing() -> bool:
     """Tell whether spans are made."""
     return bool(_tracers)
 
 
-def current() -> Span | None:
+def current_span() -> Span | None:
     """Return the span that this task works on."""
     return _current.get()
 
@@ -109,16 +116,16 @@ def leave(token: contextvars.Token[Span | None]) -> None:
     _current.reset(token)
 
 
-def outgoing() -> dict[str, str]:
+def outgoing_metadata() -> dict[str, str]:
     """Return the metadata that a call to another service carries, so that it is part of the same trace."""
     span = _current.get() if _tracers else None
     return {} if span is None else span.carrier
 
 
-def started(
+def start_span(
     name: str,
     parent: Span | Parent | None = None,
-    attributes: Attributes | None = None,
+    attributes: SpanAttributes | None = None,
     *,
     serves: bool = False,
     at: int | None = None,
@@ -141,7 +148,9 @@ def started(
 
 
 @contextlib.contextmanager
-def span(name: str, parent: Span | Parent | None = None, attributes: Attributes | None = None) -> Iterator[Span | None]:
+def span(
+    name: str, parent: Span | Parent | None = None, attributes: SpanAttributes | None = None
+) -> Iterator[Span | None]:
     """Work on a new span inside of the block; None: no spans are made.
 
     An exception ends it as failed, by its reason or its type.
@@ -152,7 +161,7 @@ def span(name: str, parent: Span | Parent | None = None, attributes: Attributes 
         attributes: What is known of it.
     """
     above = parent or _current.get()
-    made = None if above is None else started(name, above, attributes)
+    made = None if above is None else start_span(name, above, attributes)
     if made is None:
         yield None
         return
@@ -174,7 +183,7 @@ def failure_of(error: BaseException) -> str:
     return str(getattr(error, "reason", "") or type(error).__name__)
 
 
-def recorded(name: str, parent: Span | Parent | None, begin: int, end: int, attributes: Attributes) -> None:
+def record_span(name: str, parent: Span | Parent | None, begin: int, end: int, attributes: SpanAttributes) -> None:
     """Record what is over.
 
     Args:
@@ -184,7 +193,7 @@ def recorded(name: str, parent: Span | Parent | None, begin: int, end: int, attr
         end: Nanoseconds since the epoch.
         attributes: What is known of it.
     """
-    made = started(name, parent, attributes, at=begin) if parent is not None else None
+    made = start_span(name, parent, attributes, at=begin) if parent is not None else None
     if made is not None:
         made.end(at=end)
 
@@ -198,3 +207,32 @@ def _context(parent: Span | Parent | None) -> Any:
         return set_span_in_context(parent._made, Context())
     carrier = parent.carrier if parent is not None else {}
     return TraceContextTextMapPropagator().extract(dict(carrier), Context())
+
+
+_KEYS = (TRACEPARENT, TRACESTATE)
+
+
+def begin_call(path: str, metadata: Mapping[str, str | bytes], *, reads: bool) -> Span | None:
+    """Begin the span of a call, which its task works on from now on; None: it has none.
+
+    A call that its caller traces is part of that trace. Another one begins a trace, unless it changes nothing: who
+    watches a job asks again and again.
+    """
+    if not is_tracing():
+        return None
+    carrier = {key: text for key in _KEYS if isinstance(text := metadata.get(key), str)}
+    if reads and not carrier:
+        return None
+    method = path.removeprefix("/")
+    attributes = {"rpc.system.name": "grpc", "rpc.method": method}
+    span = start_span(method, Parent(carrier), attributes, serves=True)
+    if span is not None:
+        enter(span)  # never left: the task ends with its call
+        structlog.contextvars.bind_contextvars(trace_id=span.trace_id)
+    return span
+
+
+def end_call(span: Span, code: str, reason: str) -> None:
+    """End the span of a call."""
+    span.note({"rpc.response.status_code": code})
+    span.end("" if code == "OK" else reason or code)

@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from leman.v1 import types_pb2
-from leman_core.model.errors import InvalidArgument
-from leman_core.model.shown_text import CONTROL, repeated
-from leman_core.wire.convert_arrow import schema_from_bytes
+from leman_core.model.service_errors import CONTROL_CHARACTERS, InvalidArgument, excerpt
+from leman_core.wire.convert_values import schema_from_bytes
 
 _PLAIN: dict[str, pa.DataType] = {
     "null": pa.null(),
@@ -234,8 +233,8 @@ def _unit(message: types_pb2.JsonArrowDataType, otherwise: str) -> str:
 
 
 def _timezone(message: types_pb2.JsonArrowDataType) -> str:
-    if CONTROL.search(message.timezone):
-        raise ValueError(f"'{repeated(message.timezone)}' is no timezone")
+    if CONTROL_CHARACTERS.search(message.timezone):
+        raise ValueError(f"'{excerpt(message.timezone)}' is no timezone")
     return str(message.timezone)
 
 

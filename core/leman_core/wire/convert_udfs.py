@@ -1,35 +1,80 @@
-"""Functions and their options in protobuf messages ↔ domain values. `leman_core.wire.convert` says what is raised."""
+"""Functions, remote functions and previews, protobuf <-> model.
 
-# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+Definitions of remote functions, made whole by what their servers say.
+
+Functions and their options in protobuf messages ↔ domain values. `leman_core.wire.convert` says what is raised.
+
+Requests for previews in protobuf messages → domain values. See `leman_core.wire.convert` for what is raised.
+"""
 
 from __future__ import annotations
 
 import pyarrow as pa
 
-from leman.v1 import udf_pb2
-from leman_core.functions import blobs
-from leman_core.functions.remote.protocol import FunctionDescription
-from leman_core.model.errors import InvalidArgument
+from leman.v1 import jobs_pb2, udf_pb2
+from leman_core.functions import arrow_types, function_servers
+from leman_core.functions.function_servers import FunctionDescription
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.udf import (
     CheckpointBounds,
     ErrorAction,
     ErrorPolicy,
     ErrorRule,
+    PreviewSpec,
     RemoteFunction,
     Resources,
     UdfDefinition,
     UdfKind,
 )
-from leman_core.wire import convert_remote
-from leman_core.wire.convert_arrow import known, only_field, schema_to_bytes
 from leman_core.wire.convert_types import schema_from_either, schema_to_json
 from leman_core.wire.convert_values import (
     duration_to_proto,
-    given,
+    enum_value,
     number_from_proto,
+    only_field,
+    or_none,
     positive_from_proto,
+    schema_to_bytes,
     seconds_from_proto,
 )
+
+
+def complete_definition(message: udf_pb2.UdfDefinition, told: FunctionDescription) -> udf_pb2.UdfDefinition:
+    """Return a definition with what it leaves out: version, input columns and types."""
+    full = udf_pb2.UdfDefinition()
+    full.CopyFrom(message)
+    full.version = full.version or told.version
+    if not full.input_columns:
+        full.input_columns.extend(told.inputs.names)
+    if not full.input_schema and not full.HasField("json_input_schema"):
+        named = zip(full.input_columns, told.input_types, strict=False)
+        full.input_schema = schema_to_bytes(pa.schema([pa.field(name, type_) for name, type_ in named]))
+    if not full.output_schema and not full.HasField("json_output_schema"):
+        full.output_schema = schema_to_bytes(pa.schema([pa.field("value", told.output)]))
+    return full
+
+
+def check_described(udf: UdfDefinition, told: FunctionDescription) -> None:
+    """Refuse a definition that says something else than the servers.
+
+    Raises:
+        FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH.
+    """
+    address = udf.remote.addresses[0] if udf.remote is not None else ""
+    function_servers.check_version(address, told, udf.version)
+    if len(udf.input_columns) != len(told.inputs):
+        raise FailedPrecondition(
+            "FUNCTION_SIGNATURE_MISMATCH",
+            f"At the function server {address} '{told.function}' reads {len(told.inputs)} columns "
+            f"({', '.join(told.inputs.names)}), {len(udf.input_columns)} are named ({', '.join(udf.input_columns)})",
+            address=address,
+        )
+    declared = tuple(pa.null() if each is None else each for each in udf.input_types)
+    function_servers.check_signature(address, told, declared, udf.output_type)
+
+
+# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+
 
 _KIND_TO = {
     UdfKind.SCALAR: udf_pb2.UdfDefinition.KIND_SCALAR,
@@ -63,7 +108,7 @@ def udf_to_proto(udf: UdfDefinition, *, with_source: bool = False) -> udf_pb2.Ud
         stateful=udf.stateful,
         checkpoint=bounds_to_proto(udf.checkpoint),
         error_policy=error_policy_to_proto(udf.error_policy),
-        batch_size=given(udf.batch_size),
+        batch_size=or_none(udf.batch_size),
         call_timeout=duration_to_proto(udf.timeout_seconds) if udf.timeout_seconds else None,
         resources=resources_to_proto(udf.resources),
         source=udf.source if with_source else "",
@@ -97,9 +142,9 @@ def udf_from_proto(message: udf_pb2.UdfDefinition, described: FunctionDescriptio
     """
     if described is None:
         return _from_proto(message)
-    full = convert_remote.completed(message, described)
+    full = complete_definition(message, described)
     udf = _from_proto(full)
-    convert_remote.check(udf, described)
+    check_described(udf, described)
     return udf
 
 
@@ -110,7 +155,7 @@ def _from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
     return UdfDefinition(
         name=message.name,
         version=message.version,
-        kind=known(_KIND_FROM, message.kind, "kind"),
+        kind=enum_value(_KIND_FROM, message.kind, "kind"),
         input_columns=tuple(message.input_columns),
         output_type=output.type,
         input_types=_input_types(message),
@@ -124,7 +169,7 @@ def _from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
         batch_size=number_from_proto(message, "batch_size"),
         sql_expression=message.sql_expression,
         timeout_seconds=_timeout(message),
-        blob=blobs.is_blob(output),
+        blob=arrow_types.is_blob(output),
         resources=resources_from_proto(message.resources),
         remote=remote_from_proto(message),
         source=message.source,
@@ -159,7 +204,7 @@ def _check_known(field: pa.Field) -> None:
         InvalidArgument: BAD_UDF.
     """
     name = (field.metadata or {}).get(b"ARROW:extension:name", b"").decode()
-    if name and not blobs.is_blob(field):
+    if name and not arrow_types.is_blob(field):
         raise InvalidArgument(
             "BAD_UDF",
             f"The extension type {name} is not known to Arrow: declare the type that its values are stored as, "
@@ -176,9 +221,9 @@ def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
     if resources == Resources():
         return None
     return udf_pb2.Resources(
-        num_cpus=given(resources.num_cpus),
-        num_gpus=given(resources.num_gpus),
-        memory_bytes=given(resources.memory_bytes),
+        num_cpus=or_none(resources.num_cpus),
+        num_gpus=or_none(resources.num_gpus),
+        memory_bytes=or_none(resources.memory_bytes),
     )
 
 
@@ -192,9 +237,9 @@ def resources_from_proto(message: udf_pb2.Resources) -> Resources:
 
 def bounds_to_proto(bounds: CheckpointBounds) -> udf_pb2.CheckpointBounds:
     return udf_pb2.CheckpointBounds(
-        checkpoint_size=given(bounds.checkpoint_size),
-        min_checkpoint_size=given(bounds.min_checkpoint_size),
-        max_checkpoint_size=given(bounds.max_checkpoint_size),
+        checkpoint_size=or_none(bounds.checkpoint_size),
+        min_checkpoint_size=or_none(bounds.min_checkpoint_size),
+        max_checkpoint_size=or_none(bounds.max_checkpoint_size),
     )
 
 
@@ -217,8 +262,8 @@ def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
     ]
     return udf_pb2.ErrorPolicy(
         rules=rules,
-        max_errors=given(policy.max_errors),
-        max_error_fraction=given(policy.max_error_fraction),
+        max_errors=or_none(policy.max_errors),
+        max_error_fraction=or_none(policy.max_error_fraction),
         store_errors=policy.store_errors,
     )
 
@@ -235,7 +280,7 @@ def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
 
 
 def _rule(message: udf_pb2.ErrorRule) -> ErrorRule:
-    action = known(_ACTION_FROM, message.action, "error_policy.rules.action")
+    action = enum_value(_ACTION_FROM, message.action, "error_policy.rules.action")
     default = _RETRY if action is ErrorAction.RETRY else ErrorRule(action)
     return ErrorRule(
         action=action,
@@ -248,7 +293,7 @@ def _rule(message: udf_pb2.ErrorRule) -> ErrorRule:
 
 
 def _output_field(udf: UdfDefinition) -> pa.Field:
-    return pa.field("output", udf.output_type, metadata={blobs.BLOB_KEY: b"true"} if udf.blob else None)
+    return pa.field("output", udf.output_type, metadata={arrow_types.BLOB_KEY: b"true"} if udf.blob else None)
 
 
 def _input_schema(udf: UdfDefinition) -> pa.Schema | None:
@@ -270,3 +315,60 @@ def _input_types(message: udf_pb2.UdfDefinition) -> tuple[pa.DataType | None, ..
         return ()
     schema = _schema(message, "input_schema")
     return tuple(None if pa.types.is_null(field.type) else field.type for field in schema)
+
+
+def preview_from_proto(
+    message: jobs_pb2.PreviewFunctionRequest, described: FunctionDescription | None = None
+) -> PreviewSpec:
+    """Return what is asked.
+
+    Args:
+        described: what the servers of a remote function say of it.
+
+    Raises:
+        InvalidArgument: BAD_REQUEST, BAD_NUMBER, BAD_UDF.
+    """
+    given = message.HasField("definition")
+    spec = PreviewSpec(
+        database=message.table.database,
+        table=message.table.table,
+        column=message.column,
+        udf_name=message.udf.name,
+        udf_version=message.udf.version,
+        definition=udf_from_proto(message.definition, described) if given else None,
+        sql_expression=message.sql_expression,
+        error_policy=error_policy_from_proto(message.error_policy) if message.HasField("error_policy") else None,
+        input_columns=tuple(message.input_columns),
+        where=message.where,
+        read_version=message.read_version,
+        read_tag=message.read_tag,
+    )
+    _check(message, spec)
+    return spec
+
+
+def _check(message: jobs_pb2.PreviewFunctionRequest, spec: PreviewSpec) -> None:
+    if not (spec.column or spec.names_function):
+        raise InvalidArgument(
+            "BAD_REQUEST", "neither a column nor a function is named: there is nothing to try", field="column"
+        )
+    if spec.udf_version and not spec.udf_name:
+        raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="udf")
+    if message.WhichOneof("function") is not None and not spec.names_function:
+        raise InvalidArgument("BAD_REQUEST", "the function that is given is empty: name one", field="function")
+    if spec.sql_expression and spec.input_columns:
+        raise InvalidArgument(
+            "BAD_REQUEST", "a SQL expression names its columns itself: leave input_columns out", field="input_columns"
+        )
+    if spec.column and spec.input_columns and not spec.names_function:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            "a column has its own inputs: name a function too, or leave input_columns out",
+            field="input_columns",
+        )
+    if message.HasField("read_version") and spec.read_version < 1:
+        raise InvalidArgument(
+            "BAD_NUMBER", "read_version is 1 or more; leave it out for the latest", field="read_version"
+        )
+    if message.HasField("read_tag") and not spec.read_tag.strip():
+        raise InvalidArgument("BAD_REQUEST", "read_tag is empty: name a tag, or leave it out", field="read_tag")

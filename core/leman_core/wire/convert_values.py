@@ -1,17 +1,90 @@
-"""Values that many messages have: durations, times, numbers that may be left out, names of functions."""
+"""Values that many messages have: Arrow schemas, durations, times, labels, environment variables.
 
-# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+Arrow schemas and enum values of messages ↔ domain values.
+
+Raises InvalidArgument: UNKNOWN_VALUE for an enum value that this release does not know, BAD_SCHEMA for bytes that are
+no Arrow schema.
+
+Values that many messages have: durations, times, numbers that may be left out, names of functions.
+
+Labels: texts under keys, which callers choose.
+
+Environment variables that callers give the functions of a job: which ones there may be. Errors tell no value.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
+import pyarrow as pa
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 from leman.v1 import udf_pb2
-from leman_core.model.errors import InvalidArgument
+from leman_core.functions.arrow_types import check_utf8, map_inner_fields
+from leman_core.model.service_errors import CONTROL_CHARACTERS, InvalidArgument, excerpt
+from leman_core.process.environment import STORE_BEGINNINGS, STORE_NAMES
+
+Number = TypeVar("Number", bound=int)
+Value = TypeVar("Value")
+
+
+def schema_to_bytes(schema: pa.Schema) -> bytes:
+    """Return an Arrow IPC schema message.
+
+    Of equal schemas it is the same one: metadata is in order, at every depth. Lance has it in another order each time
+    that it opens a table.
+    """
+    fields = [_in_order(field) for field in schema]
+    return bytes(pa.schema(fields, _sorted(schema.metadata)).serialize())
+
+
+def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
+    """Return the schema of an IPC schema message; `field` names the request's field in the error."""
+    try:
+        schema = pa.ipc.read_schema(pa.BufferReader(raw))
+        check_utf8(schema)
+    except (pa.ArrowException, OSError, EOFError, ValueError) as error:
+        raise InvalidArgument(
+            "BAD_SCHEMA", f"{field} is not an Arrow IPC schema message: {error}", field=field
+        ) from None
+    return schema
+
+
+def field_from_bytes(raw: bytes, field: str) -> pa.Field:
+    """Return the one field of an IPC schema message."""
+    return only_field(schema_from_bytes(raw, field), field)
+
+
+def only_field(schema: pa.Schema, field: str) -> pa.Field:
+    """Return the one field of a schema; `field` names the request's field in the error."""
+    if len(schema) != 1:
+        raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
+    return schema.field(0)
+
+
+def enum_value(table: Mapping[Number, Value], number: Number, field: str) -> Value:
+    """Return the value of an enum's number; `field` names the request's field in the error."""
+    value = table.get(number)
+    if value is None:
+        listed = ", ".join(str(n) for n in sorted(table))
+        raise InvalidArgument("UNKNOWN_VALUE", f"{field} is {number}; known are {listed}", field=field)
+    return value
+
+
+def _in_order(field: pa.Field) -> pa.Field:
+    return field.with_type(map_inner_fields(field.type, _in_order)).with_metadata(_sorted(field.metadata))
+
+
+def _sorted(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None:
+    return dict(sorted(metadata.items())) if metadata else None
+
+
+# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+
 
 #: Workers of a job, and threads of each of them, that a request may ask for.
 MOST_WORKERS, MOST_THREADS = 10_000, 1_000
@@ -107,7 +180,7 @@ def positive_from_proto(message: Any, field: str) -> float:
     return value
 
 
-def given(value: Any) -> Any:
+def or_none(value: Any) -> Any:
     """Return what a field that may be left out is set to: None, which leaves it out, for what is empty here."""
     return value or None
 
@@ -120,3 +193,88 @@ def unless_negative(number: int) -> int | None:
 def ref_to_proto(name: str, version: str) -> udf_pb2.UdfRef | None:
     """Return the name of a function as a message; None where there is none."""
     return udf_pb2.UdfRef(name=name, version=version) if name or version else None
+
+
+_MOST_LABELS = 32
+_MOST_LABEL_BYTES = 255
+_LABEL_KEY = re.compile(r"[A-Za-z0-9_./-]{1,63}")
+
+
+def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[str, str]:
+    """Return the labels of a job or a database.
+
+    Raises:
+        InvalidArgument: BAD_LABEL – too many, or one with a key or a value that none can have.
+    """
+    if len(labels) > _MOST_LABELS:
+        raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: give {_MOST_LABELS} at the most", field=field)
+    for key, value in labels.items():
+        if not _LABEL_KEY.fullmatch(key):
+            message = f"{excerpt(key)!r} is no key of a label: 1 to 63 letters, digits, _, -, . or /"
+            raise InvalidArgument("BAD_LABEL", message, field=field)
+        if len(value.encode()) > _MOST_LABEL_BYTES:
+            message = f"the value of label {key} has {len(value.encode())} bytes: {_MOST_LABEL_BYTES} are allowed"
+            raise InvalidArgument("BAD_LABEL", message, field=field)
+        if found := CONTROL_CHARACTERS.search(value):
+            message = f"the value of label {key} has the control character {found[0]!a}: send it without"
+            raise InvalidArgument("BAD_LABEL", message, field=field)
+    return dict(labels)
+
+
+MOST_VARIABLES = 64
+MOST_BYTES = 32 << 10
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+#: Names by which the processes of functions go themselves, in capitals: some were read long before a job begins, and
+#: others say how tables are read and written there.
+_RESERVED = frozenset(
+    {"ALL_PROXY", "BASH_ENV", "GLIBC_TUNABLES", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "JAVA_HOME", "NO_PROXY", "PATH"}
+    | {"PWD", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR"}
+    | set(STORE_NAMES)
+)
+_RESERVED_BEGINNINGS = (
+    *("LEMAN_", "LANCE_", "PYSPARK_", "PYTHON", "RUST_", "SPARK_", "DYLD_", "LD_", "MALLOC_"),
+    *STORE_BEGINNINGS,
+)
+#: Read by numpy's OpenBLAS when that is loaded, which is before a job has its process.
+_THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")
+
+
+def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]:
+    """Return the environment variables of a job or a preview.
+
+    Raises:
+        InvalidArgument: BAD_ENV – too many, or one with a name or a value that none can have.
+    """
+    if len(env) > MOST_VARIABLES:
+        raise _bad(f"{len(env)} environment variables: give {MOST_VARIABLES} at the most", field)
+    for name, value in env.items():
+        if not _NAME.fullmatch(name):
+            raise _bad("An environment variable has a name of letters, digits and _, and no digit first", field)
+        if name.upper() in _THREAD_COUNTS:
+            message = (
+                f"{name} has no effect on a job, as numpy is there before its variables are: have the function say how "
+                "many threads there are to be, as by threadpoolctl.threadpool_limits(4) or torch.set_num_threads(4)"
+            )
+            raise _bad(message, field)
+        if is_reserved(name):
+            message = (
+                f"{name} cannot be set for a job, as the processes of functions go by it themselves: take another "
+                "name, and have the function hand its value on"
+            )
+            raise _bad(message, field)
+        if "\0" in value:
+            raise _bad(f"The value of {name} has a NUL in it, which no environment variable can have", field)
+    size = sum(len(name) + len(value.encode()) for name, value in env.items())
+    if size > MOST_BYTES:
+        raise _bad(f"The environment variables have {size} bytes: {MOST_BYTES} are allowed", field)
+    return dict(env)
+
+
+def is_reserved(name: str) -> bool:
+    """Tell whether the processes of functions go by a variable themselves."""
+    upper = name.upper()
+    return upper in _RESERVED or upper in _THREAD_COUNTS or upper.startswith(_RESERVED_BEGINNINGS)
+
+
+def _bad(message: str, field: str) -> InvalidArgument:
+    return InvalidArgument("BAD_ENV", message, field=field)

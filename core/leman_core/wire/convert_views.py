@@ -1,5 +1,11 @@
-"""protobuf ↔ domain for views and their refreshes. See `leman_core.wire.convert` for what both directions promise."""
-# ruff: noqa: D103 -- as there
+"""Views, refreshes and their plans, protobuf <-> model.
+
+protobuf ↔ domain for views and their refreshes. See `leman_core.wire.convert` for what both directions promise.
+
+Plans of refreshes, as the planner tells them to the executor, in protobuf messages ↔ domain values.
+
+See `leman_core.wire.convert` for what is raised.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +14,44 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
-from leman_core.model.errors import InvalidArgument
-from leman_core.model.refresh import ChangeKind, RefreshMode, RefreshPolicy, RefreshReason, RefreshResult, RefreshSpec
-from leman_core.model.view import INTERNAL_COLUMNS, MaterializedView, ViewColumn, ViewFunction, ViewQuery, ViewSummary
-from leman_core.wire import convert
+from leman_core.model import view_metadata
+from leman_core.model.service_errors import Internal, InvalidArgument
+from leman_core.model.view import (
+    INTERNAL_COLUMNS,
+    ChangeKind,
+    EarlierState,
+    EarlierValues,
+    MaterializedView,
+    RefreshMode,
+    RefreshPlan,
+    RefreshPolicy,
+    RefreshReason,
+    RefreshResult,
+    RefreshSpec,
+    ResolvedFunction,
+    SourceChange,
+    UnsetFragment,
+    ViewColumn,
+    ViewFunction,
+    ViewQuery,
+    ViewSummary,
+)
+from leman_core.wire import convert_plans, convert_values
+from leman_core.wire.convert_plans import stale_input_from_proto, stale_input_to_proto
 from leman_core.wire.convert_types import schema_to_json
-from leman_core.wire.convert_values import MOST_WORKERS, given, number_from_proto, ref_to_proto
+from leman_core.wire.convert_udfs import udf_from_proto, udf_to_proto
+from leman_core.wire.convert_values import (
+    MOST_WORKERS,
+    number_from_proto,
+    or_none,
+    ref_to_proto,
+    schema_from_bytes,
+    schema_to_bytes,
+)
+from leman_internal.v1 import planning_pb2, refresh_plan_pb2
+
+# ruff: noqa: D103 -- as there
+
 
 Word = TypeVar("Word", RefreshMode, RefreshReason, ChangeKind)
 
@@ -29,7 +67,7 @@ _POLICIES = {
 _ROW_REFERENCES = {1: catalog_pb2.ROW_REFERENCE_ADDRESS, 2: catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID}
 
 
-def quoted(column: str) -> str:
+def quoted_column(column: str) -> str:
     """Return the expression that is no more than a column of the source."""
     return "`" + column.replace("`", "``") + "`"
 
@@ -68,15 +106,15 @@ def _column_to_proto(column: ViewColumn) -> catalog_pb2.ViewColumn:
     if column.source_column == column.name:
         return catalog_pb2.ViewColumn(name=column.name)
     return catalog_pb2.ViewColumn(
-        name=column.name, expression=quoted(column.source_column) if column.source_column else column.expression
+        name=column.name, expression=quoted_column(column.source_column) if column.source_column else column.expression
     )
 
 
 def _column_from_proto(message: catalog_pb2.ViewColumn) -> ViewColumn:
     if not message.expression:
-        return ViewColumn(message.name, quoted(message.name), message.name)
+        return ViewColumn(message.name, quoted_column(message.name), message.name)
     inner = message.expression.strip()[1:-1].replace("``", "`")
-    source = inner if message.expression.strip() == quoted(inner) else ""
+    source = inner if message.expression.strip() == quoted_column(inner) else ""
     return ViewColumn(message.name, message.expression, source)
 
 
@@ -95,12 +133,12 @@ def function_from_proto(message: catalog_pb2.ViewFunction) -> ViewFunction:
 def refresh_spec_to_proto(spec: RefreshSpec) -> planner_pb2.RefreshSpec:
     return planner_pb2.RefreshSpec(
         view=catalog_pb2.TableRef(database=spec.database, table=spec.view),
-        src_version=given(spec.src_version),
-        max_rows_per_fragment=given(spec.max_rows_per_fragment),
+        src_version=or_none(spec.src_version),
+        max_rows_per_fragment=or_none(spec.max_rows_per_fragment),
         policy=planner_pb2.RefreshSpec.Policy.Value(f"POLICY_{spec.policy.name}"),
-        concurrency=given(spec.concurrency),
+        concurrency=or_none(spec.concurrency),
         optimize_indices=spec.optimize_indices,
-        on_stale_input=convert.on_stale_input_to_proto(spec.on_stale_input),
+        on_stale_input=convert_plans.on_stale_input_to_proto(spec.on_stale_input),
     )
 
 
@@ -116,23 +154,23 @@ def refresh_spec_from_proto(message: planner_pb2.RefreshSpec) -> RefreshSpec:
         policy=policy,
         concurrency=number_from_proto(message, "concurrency", most=MOST_WORKERS),
         optimize_indices=message.optimize_indices,
-        on_stale_input=convert.on_stale_input_from_proto(message.on_stale_input),
+        on_stale_input=convert_plans.on_stale_input_from_proto(message.on_stale_input),
     )
 
 
-def mode_to_proto(mode: RefreshMode) -> planner_pb2.RefreshMode.ValueType:
+def refresh_mode_to_proto(mode: RefreshMode) -> planner_pb2.RefreshMode.ValueType:
     return planner_pb2.RefreshMode.Value(f"REFRESH_MODE_{mode.name}")
 
 
-def mode_from_proto(number: planner_pb2.RefreshMode.ValueType) -> RefreshMode:
+def refresh_mode_from_proto(number: planner_pb2.RefreshMode.ValueType) -> RefreshMode:
     return _word(RefreshMode, "REFRESH_MODE_", planner_pb2.RefreshMode, number)
 
 
-def reason_to_proto(reason: RefreshReason) -> planner_pb2.RefreshReason.ValueType:
+def refresh_reason_to_proto(reason: RefreshReason) -> planner_pb2.RefreshReason.ValueType:
     return planner_pb2.RefreshReason.Value(f"REFRESH_REASON_{reason.name}")
 
 
-def reason_from_proto(number: planner_pb2.RefreshReason.ValueType) -> RefreshReason:
+def refresh_reason_from_proto(number: planner_pb2.RefreshReason.ValueType) -> RefreshReason:
     return _word(RefreshReason, "REFRESH_REASON_", planner_pb2.RefreshReason, number)
 
 
@@ -161,7 +199,10 @@ _RESULT_NUMBERS = (
 def refresh_result_to_proto(result: RefreshResult) -> jobs_pb2.RefreshResult:
     numbers = {name: getattr(result, name) for name in _RESULT_NUMBERS}
     return jobs_pb2.RefreshResult(
-        mode=mode_to_proto(result.mode), reason=reason_to_proto(result.reason), warnings=result.warnings, **numbers
+        mode=refresh_mode_to_proto(result.mode),
+        reason=refresh_reason_to_proto(result.reason),
+        warnings=result.warnings,
+        **numbers,
     )
 
 
@@ -176,7 +217,7 @@ def view_to_proto(view: MaterializedView) -> catalog_pb2.MaterializedView:
         row_reference=_ROW_REFERENCES[int(view.definition.format)],
         row_count=view.row_count,
         rows_set=view.rows_set,
-        schema=convert.schema_to_bytes(visible_schema(view.schema)),
+        schema=convert_values.schema_to_bytes(visible_schema(view.schema)),
         json_schema=schema_to_json(visible_schema(view.schema)),
         stale_columns=view.definition.stale,
     )
@@ -207,3 +248,122 @@ def _word(words: type[Word], prefix: str, numbers: Any, number: int) -> Word:
         return words[numbers.Name(number).removeprefix(prefix)]
     except (KeyError, ValueError):
         raise InvalidArgument("UNKNOWN_VALUE", f"{number} is no {words.__name__} that this release knows") from None
+
+
+# ruff: noqa: D103 - x_to_proto and x_from_proto say it all
+
+
+def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse:
+    """Return a refresh plan as a message. The definition travels in the schema's metadata."""
+    return planning_pb2.PlanRefreshResponse(
+        uri=plan.uri,
+        version=plan.version,
+        incarnation=plan.incarnation,
+        schema=schema_to_bytes(view_metadata.write(plan.schema, plan.definition)),
+        functions=[_resolved_to_proto(function) for function in plan.functions],
+        target_version=plan.target_version,
+        target_incarnation=plan.target_incarnation,
+        mode=refresh_mode_to_proto(plan.mode),
+        reason=refresh_reason_to_proto(plan.reason),
+        message=plan.message,
+        unset=[
+            refresh_plan_pb2.UnsetFragment(
+                fragment_id=f.fragment_id, physical_rows=f.physical_rows, deleted_rows=f.deleted_rows
+            )
+            for f in plan.unset
+        ],
+        create_placeholders_again=plan.create_placeholders_again,
+        changes=[_change_to_proto(change) for change in plan.changes],
+        stale=plan.stale,
+        rows=plan.rows,
+        state=None if plan.state is None else _state_to_proto(plan.state),
+        earlier=[_earlier_to_proto(earlier) for earlier in plan.earlier],
+        file_format=plan.file_format,
+        stale_inputs=[stale_input_to_proto(stale) for stale in plan.stale_inputs],
+    )
+
+
+def refresh_plan_from_proto(message: planning_pb2.PlanRefreshResponse) -> RefreshPlan:
+    schema = schema_from_bytes(message.schema, "schema")
+    definition = view_metadata.read(schema, message.uri)
+    if definition is None:
+        raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent a refresh plan without the view's definition")
+    return RefreshPlan(
+        uri=message.uri,
+        version=message.version,
+        incarnation=message.incarnation,
+        definition=definition,
+        schema=schema,
+        functions=tuple(_resolved_from_proto(function) for function in message.functions),
+        target_version=message.target_version,
+        target_incarnation=message.target_incarnation,
+        mode=refresh_mode_from_proto(message.mode),
+        reason=refresh_reason_from_proto(message.reason),
+        message=message.message,
+        unset=tuple(UnsetFragment(f.fragment_id, f.physical_rows, f.deleted_rows) for f in message.unset),
+        create_placeholders_again=message.create_placeholders_again,
+        changes=tuple(_change_from_proto(change) for change in message.changes),
+        stale=tuple(message.stale),
+        rows=message.rows,
+        state=_state_from_proto(message.state) if message.HasField("state") else None,
+        earlier=tuple(_earlier_from_proto(earlier, message.uri) for earlier in message.earlier),
+        file_format=message.file_format,
+        stale_inputs=tuple(map(stale_input_from_proto, message.stale_inputs)),
+    )
+
+
+def _state_to_proto(state: EarlierState) -> refresh_plan_pb2.ViewState:
+    return refresh_plan_pb2.ViewState(
+        view_version=state.view_version,
+        source_version=state.source_version,
+        computed=state.computed,
+        last_fragment=state.last_fragment,
+    )
+
+
+def _state_from_proto(message: refresh_plan_pb2.ViewState) -> EarlierState:
+    return EarlierState(
+        view_version=message.view_version,
+        source_version=message.source_version,
+        computed=dict(message.computed),
+        last_fragment=message.last_fragment,
+    )
+
+
+def _earlier_to_proto(earlier: EarlierValues) -> refresh_plan_pb2.EarlierValues:
+    return refresh_plan_pb2.EarlierValues(
+        view_version=earlier.view_version,
+        definition=schema_to_bytes(view_metadata.write(pa.schema([]), earlier.definition)),
+        columns=earlier.columns,
+        changes=[_change_to_proto(change) for change in earlier.changes],
+    )
+
+
+def _earlier_from_proto(message: refresh_plan_pb2.EarlierValues, uri: str) -> EarlierValues:
+    definition = view_metadata.read(schema_from_bytes(message.definition, "definition"), uri)
+    if definition is None:
+        raise Internal("PLAN_WITHOUT_DEFINITION", "the planner sent an earlier version without the view's definition")
+    changes = tuple(_change_from_proto(change) for change in message.changes)
+    return EarlierValues(
+        view_version=message.view_version, definition=definition, columns=tuple(message.columns), changes=changes
+    )
+
+
+def _resolved_to_proto(function: ResolvedFunction) -> refresh_plan_pb2.ResolvedFunction:
+    return refresh_plan_pb2.ResolvedFunction(
+        column=function_to_proto(function.column),
+        udf=udf_to_proto(function.udf),
+        bundle_uri=function.bundle_uri,
+    )
+
+
+def _resolved_from_proto(message: refresh_plan_pb2.ResolvedFunction) -> ResolvedFunction:
+    return ResolvedFunction(function_from_proto(message.column), udf_from_proto(message.udf), message.bundle_uri)
+
+
+def _change_to_proto(change: SourceChange) -> refresh_plan_pb2.SourceChange:
+    return refresh_plan_pb2.SourceChange(fragment_id=change.fragment_id, kind=change_kind_to_proto(change.kind))
+
+
+def _change_from_proto(message: refresh_plan_pb2.SourceChange) -> SourceChange:
+    return SourceChange(message.fragment_id, change_kind_from_proto(message.kind))

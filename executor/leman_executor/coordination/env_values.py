@@ -26,7 +26,7 @@ import structlog
 from cryptography.fernet import Fernet, InvalidToken
 from redis.exceptions import RedisError
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_executor.coordination.redis_clients import connect_async
 
 _log = structlog.get_logger(__name__)
@@ -156,7 +156,7 @@ class EnvValues:
         cipher = await asyncio.to_thread(_cipher, self._password)
         sealed = cipher.encrypt(json.dumps(dict(env)).encode())
         try:
-            await self._client.set(key_of(job_id), sealed, ex=_KEPT_SECONDS)
+            await self._client.set(env_values_key(job_id), sealed, ex=_KEPT_SECONDS)
         except (RedisError, OSError) as error:
             _log.debug("values of the environment are not in redis", job_id=job_id, error=str(error))
 
@@ -169,7 +169,7 @@ class EnvValues:
         if self._client is None:
             return
         try:
-            known = await self._client.expire(key_of(job_id), _KEPT_SECONDS)
+            known = await self._client.expire(env_values_key(job_id), _KEPT_SECONDS)
         except (RedisError, OSError):
             return
         if not known:
@@ -186,7 +186,7 @@ class EnvValues:
         if self._client is None:
             return None
         try:
-            sealed = await self._client.get(key_of(job_id))
+            sealed = await self._client.get(env_values_key(job_id))
         except (RedisError, OSError) as error:
             raise Unavailable("STORE_UNAVAILABLE", f"Redis does not say which environment a job has: {error}") from None
         if sealed is None:
@@ -209,7 +209,7 @@ class EnvValues:
             await self._client.aclose()
 
 
-def key_of(job_id: str) -> str:
+def env_values_key(job_id: str) -> str:
     """Return the key under which the values of a job are."""
     return f"leman:job-env:{job_id}"
 

@@ -1,4 +1,11 @@
-"""Who runs a job: one key with an expiry, so that another executor takes over when its holder dies.
+"""Who runs a job: leases, and a Redis that refuses this executor.
+
+A Redis that is there and refuses this executor: its url is wrong, which is no reason to go on without it.
+
+While Redis is away nobody has its leases, and work is done twice at the worst. Where it only refuses this executor,
+others have theirs.
+
+Who runs a job: one key with an expiry, so that another executor takes over when its holder dies.
 
 A lease does not decide who has a job: that is written in the job's history (decision 16). Beside the leases lies a hash
 of the jobs that have one, or had one until their executor died, with their databases: so an executor that nobody asks
@@ -15,11 +22,66 @@ from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any
 
 import structlog
-from redis.exceptions import RedisError
+from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 
-from leman_executor.coordination.env_values import key_of
-from leman_executor.coordination.redis_clients import connect_async
-from leman_executor.coordination.redis_refusals import is_refusal
+from leman_core.model.service_errors import InvalidArgument
+from leman_executor.coordination.env_values import env_values_key
+from leman_executor.coordination.redis_clients import connect, connect_async
+from leman_executor.coordination.reservations import RedisReservations
+
+#: What Redis says to a wrong or missing password, and to a user who may not do this.
+_REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
+_TIMEOUT_SECONDS = 2.0
+
+
+def is_refusal(error: Exception) -> bool:
+    """Tell whether Redis is there, and refuses who asks."""
+    return isinstance(error, _REFUSALS) or isinstance(error.__cause__, _REFUSALS)  # asyncio's client wraps them
+
+
+def check_accepted(url: str) -> None:
+    """Refuse an url that Redis refuses. One that is away says nothing: it may be there later.
+
+    Args:
+        url: empty: there is no Redis.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+    if not url:
+        return
+    try:
+        with connect(url, _TIMEOUT_SECONDS) as client:
+            client.ping()
+    except (RedisError, OSError) as error:
+        if is_refusal(error):
+            raise InvalidArgument(
+                "BAD_SETTING",
+                f"LEMAN_REDIS__URL: Redis refuses its user or password ({error}): give those that it knows",
+            ) from None
+
+
+def check_workers_accepted(url: str) -> None:
+    """Refuse the workers' url where Redis refuses it, or its user may not reserve rows: workers would share no work.
+
+    Args:
+        url: empty: workers have that of the executor.
+
+    Raises:
+        InvalidArgument: BAD_SETTING.
+    """
+    if not url:
+        return
+    try:
+        RedisReservations(url, _TIMEOUT_SECONDS, _TIMEOUT_SECONDS).check()
+    except (RedisError, OSError) as error:
+        if is_refusal(error) or "permission" in str(error):
+            raise InvalidArgument(
+                "BAD_SETTING",
+                f"LEMAN_REDIS__WORKERS_URL: Redis does not let its user reserve rows ({error}); docs/security.md has "
+                "the rights that it needs",
+            ) from None
+
 
 _log = structlog.get_logger(__name__)
 
@@ -59,7 +121,7 @@ return 0
 """
 
 
-class Answer(enum.Enum):
+class LeaseOutcome(enum.Enum):
     """What is known of a lease."""
 
     #: This executor has it, and nobody else.
@@ -136,7 +198,7 @@ class JobLeases:
             return 0.0
         return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
 
-    async def acquire(self, job_id: str, database: str = "") -> Answer:
+    async def acquire(self, job_id: str, database: str = "") -> LeaseOutcome:
         """Take the lease if it is free.
 
         With it the job is noted as one that is open, in its `database`; empty: as it was said before, if it was.
@@ -147,7 +209,7 @@ class JobLeases:
         if database:
             self._database_of[job_id] = database
         if self._client is None:
-            return Answer.UNKNOWN
+            return LeaseOutcome.UNKNOWN
         noted = job_id, self._database_of.get(job_id, "")
         lifetime = int(self.lease_seconds * 1000)
         try:
@@ -159,14 +221,14 @@ class JobLeases:
         except (RedisError, OSError) as error:
             if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
                 _log.warning("redis refuses this executor, which takes no job over", job_id=job_id, error=str(error))
-                return Answer.HELD
+                return LeaseOutcome.HELD
             _log_failure("redis cannot be reached, nothing is known of a lease", error, job_id=job_id)
-            return Answer.UNKNOWN
+            return LeaseOutcome.UNKNOWN
         if answer >= 0:
             self._stuck_since.pop(job_id, None)
         if answer == 1:
             self._renewed_at[job_id] = self._clock()
-        return Answer.OURS if answer == 1 else Answer.HELD
+        return LeaseOutcome.OURS if answer == 1 else LeaseOutcome.HELD
 
     def _is_stuck(self, job_id: str) -> bool:
         since = self._stuck_since.setdefault(job_id, self._clock())
@@ -227,7 +289,7 @@ class JobLeases:
         if self._client is None:
             return
         try:
-            keys = _key(job_id), _OPEN_JOBS, key_of(job_id)
+            keys = _key(job_id), _OPEN_JOBS, env_values_key(job_id)
             await self._client.eval(_RELEASE, len(keys), *keys, self._owner, job_id if ended else "")
         except (RedisError, OSError) as error:
             _log_failure("lease not released", error, job_id=job_id)

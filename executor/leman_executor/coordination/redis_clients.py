@@ -1,17 +1,23 @@
-"""Clients of Redis: none waits for long or retries by itself, and the calls of each are measured."""
+"""Clients of Redis, measured and with short timeouts, and the breaker for one that hangs.
+
+Clients of Redis: none waits for long or retries by itself, and the calls of each are measured.
+
+A circuit breaker: a Redis that hangs costs one short timeout now and then, instead of one for every call.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import redis
 import redis.asyncio as aioredis
+import structlog
 from redis.exceptions import NoScriptError, RedisError
 
-from leman_core.telemetry import measures
+from leman_core.telemetry import instruments
 from leman_core.telemetry.instruments import Attributes
 
 _ASYNC_TIMEOUT_SECONDS = 0.5
@@ -61,9 +67,9 @@ def show_memory(url: str) -> None:
         except (RedisError, OSError):
             return []
         shown = {"used": known["used_memory"], "limit": known.get("maxmemory", 0)}
-        return [(float(size), {measures.MEMORY: kind}) for kind, size in shown.items()]
+        return [(float(size), {instruments.MEMORY: kind}) for kind, size in shown.items()]
 
-    measures.REDIS_MEMORY.show(look)
+    instruments.REDIS_MEMORY.show(look)
 
 
 @contextlib.contextmanager
@@ -75,9 +81,40 @@ def _measured(command: str) -> Iterator[None]:
         raise
     except (RedisError, OSError) as error:
         failure = type(error).__name__
-        measures.REDIS_FAILURES.add(1)
+        instruments.REDIS_FAILURES.add(1)
         raise
     finally:
-        told = {measures.DB_SYSTEM: "redis", measures.DB_OPERATION: command}
-        told |= {measures.ERROR_TYPE: failure} if failure else {}
-        measures.REDIS_DURATION.record(time.perf_counter() - begun, told)
+        told = {instruments.DB_SYSTEM: "redis", instruments.DB_OPERATION: command}
+        told |= {instruments.ERROR_TYPE: failure} if failure else {}
+        instruments.REDIS_DURATION.record(time.perf_counter() - begun, told)
+
+
+_T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
+
+
+class Breaker:
+    """Answers calls with the fallback after a failure, until `pause_seconds` have passed."""
+
+    def __init__(self, pause_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pause = pause_seconds
+        self._clock = clock
+        #: When Redis is asked again.
+        self._asked_from = 0.0
+        self._away = False
+
+    def call(self, operation: Callable[[], _T], fallback: Callable[[], _T]) -> _T:
+        """Return `operation()`, or `fallback()` where Redis cannot be reached or could not be a moment ago."""
+        if self._clock() < self._asked_from:
+            return fallback()
+        try:
+            answer = operation()
+        except (redis.RedisError, OSError) as error:
+            if not self._away:
+                _log.warning("redis cannot be reached, going on without it", error=str(error))
+            self._away, self._asked_from = True, self._clock() + self._pause
+            return fallback()
+        if self._away:
+            _log.info("redis can be reached again")
+        self._away = False
+        return answer

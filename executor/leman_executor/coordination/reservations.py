@@ -17,10 +17,9 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from leman_core.model.ports import Grant, Reservations
-from leman_core.model.ranges import RowRange, subtract
-from leman_executor.coordination.breaker import Breaker
-from leman_executor.coordination.redis_clients import connect
+from leman_core.model.row_positions import RowRange, subtract_ranges
+from leman_core.model.work import Grant, Reservations
+from leman_executor.coordination.redis_clients import Breaker, connect
 
 _PREFIX = "leman:reservation:"
 _FINISHED_FOR_SECONDS = 3600
@@ -175,7 +174,7 @@ class RedisReservations:
             busy = tuple(RowRange(*map(int, text.split(b"-"))) for text in texts)
             known = tuple(dict.fromkeys(hold.decode(errors="replace") for hold in holds))
             return Grant(
-                granted=tuple(subtract(wanted, busy)),
+                granted=tuple(subtract_ranges(wanted, busy)),
                 busy=busy,
                 others_finished=bool(others),
                 holds=known,
@@ -257,8 +256,8 @@ class InProcessReservations:
             gone = [h for h in self._held.get(scope, []) if h[2] < now or _hold(*h) in ignored or _later(holder, h[1])]
             held = [h for h in self._held.get(scope, []) if h not in gone]
             taken = [h for h in held if h[1] != holder]
-            granted = subtract(wanted, [r for r, _, _ in taken])
-            busy = subtract(wanted, granted)
+            granted = subtract_ranges(wanted, [r for r, _, _ in taken])
+            busy = subtract_ranges(wanted, granted)
             held.extend((r, holder, now + self._ttl) for r in granted)
             self._held[scope] = held
             others = bool(self._finished.get(scope, set()) - {holder})

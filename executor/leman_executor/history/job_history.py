@@ -1,25 +1,176 @@
-"""The job history of one database, kept as a Lance table in it."""
+"""The job history: a Lance table and its tail, and the one writer of it in a process.
+
+The states of jobs in the tail of a history, as one executor knows them, and what it writes there.
+
+The job history of one database, kept as a Lance table in it.
+
+The one writer of a database's job history in this process; states that come while it writes go out together next.
+
+Those of jobs that had nothing to do may wait for others: an append asks five requests of an object store.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
 import structlog
 
-from leman_core.model.errors import DataLoss, LemanError, Unavailable, UnknownFormat
-from leman_core.model.job import Job, counted
-from leman_core.storage import job_records
-from leman_core.storage.append_log import AppendLog, quoted
-from leman_core.storage.conditional_puts import check_store
+from leman_core.model.job import Job, newer_state
+from leman_core.model.service_errors import DataLoss, LemanError, Unavailable, UnknownFormat
+from leman_core.server.blocking import BlockingPool, PoolOfPlace
+from leman_core.storage import stored_jobs, whole_files
+from leman_core.storage.append_log import AppendLog, sql_quoted
 from leman_core.storage.log_snapshot import LogRows, Snapshot, position
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
-from leman_executor.history.job_record import JobRecord
-from leman_executor.history.unfolded_states import UnfoldedStates
+from leman_core.storage.stored_jobs import KEPT_SECONDS, Entry, tail_of
+from leman_core.storage.table_creation import check_conditional_puts
+from leman_executor.history.job_index import JobRecord
 from leman_executor.worker.error_store import errors_uri, open_log
+
+#: After so many objects the tail is folded: whoever opens the database reads each.
+_FOLD_AFTER = 32
+#: What was seen of the tail so long ago is looked at again before anything is put: no number of an object that was
+#: deleted meanwhile is to be given again.
+_SEEN_SECONDS = KEPT_SECONDS / 4
+#: Who writes nothing there by itself looks so often, and where anything was ever put there each time.
+_LOOK_SECONDS = 30.0
+
+
+def _now() -> tuple[float, float]:
+    return time.time(), time.monotonic()
+
+
+class HistoryTailCache:
+    """What one executor knows of a tail, and puts there; for one thread at a time.
+
+    Where the storage cannot be used, calls raise what `storage_errors.failed` gives.
+
+    Args:
+        begins: new jobs begin here; see `docs/decisions/0048-history-tail.md` for when they may.
+        now: returns the seconds of two clocks: one may have been set, the other one have stood still with the machine.
+    """
+
+    def __init__(self, database: str, *, begins: bool, now: Callable[[], tuple[float, float]] = _now) -> None:
+        self._tail = tail_of(database)
+        self.begins = begins and self._tail is not None and whole_files.objects_are_supported(self._tail.uri)
+        self._now = now
+        self._seen_at: tuple[float, float] | None = None
+        self._latest = 0
+        self._entries: list[Entry] = []
+        self._jobs: set[str] = set()
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether what is known is new enough to write by it; nothing is put here where no job is or begins."""
+        if self._tail is None:
+            return True
+        if self._seen_at is None:
+            return False
+        return not (self.begins or self._jobs) or self._since(self._seen_at) < _SEEN_SECONDS
+
+    @property
+    def records(self) -> list[str]:
+        """Return the records that are not in the table, oldest first."""
+        return [record for entry in self._entries for record in entry.records]
+
+    @property
+    def is_long(self) -> bool:
+        """Tell whether it is time to fold."""
+        return len(self._entries) >= _FOLD_AFTER
+
+    @property
+    def warnings(self) -> list[str]:
+        """Return what cannot be read, for people."""
+        return [entry.damage for entry in self._entries if entry.damage]
+
+    def has(self, job_id: str) -> bool:
+        """Tell whether states of a job are here: then its next one belongs here, too."""
+        return job_id in self._jobs
+
+    def news(self) -> list[str]:
+        """Return records that were put since the last look.
+
+        Whoever takes in the table as well looks here first: what is folded meanwhile is in both then.
+        """
+        if self._tail is None or self._rests():
+            return []
+        if self._seen_at is None:
+            self.begins = self.begins and whole_files.store_answers(self._tail.uri)
+        at = self._now()
+        found = self._tail.since(self._latest)
+        for entry in found:
+            self._take(entry)
+        self._seen_at = at
+        return [record for entry in found for record in entry.records]
+
+    def _rests(self) -> bool:
+        """Tell whether to look would cost more than it is worth: nobody has ever written here."""
+        if self.begins or self._latest or self._seen_at is None:
+            return False
+        return self._since(self._seen_at) < _LOOK_SECONDS
+
+    def put(self, records: Sequence[str]) -> bool:
+        """Put records after all that is known; False: others were faster, or may have been: look, and try again."""
+        return self._put(Entry(self._latest + 1, tuple(records)))
+
+    def divided(self, known: Callable[[str], JobRecord]) -> tuple[list[str], list[str]]:
+        """Return the records of jobs that have ended, and those of jobs that go on.
+
+        Of a deleted job only the word of that is left.
+
+        Args:
+            known: returns the state of a job that counts.
+        """
+        ended: list[str] = []
+        open_: list[str] = []
+        for text in self.records:
+            record = JobRecord.read(text)
+            counts = known(record.job_id)
+            if not counts.state.terminal:
+                open_.append(text)
+            elif record.deleted or not counts.deleted:
+                ended.append(text)
+        return ended, open_
+
+    def begin_anew(self, records: Sequence[str]) -> bool:
+        """Put an object before which nothing counts, with these records; False: as `put`."""
+        return self._put(Entry(self._latest + 1, tuple(records), begins=True))
+
+    def forget_past(self) -> None:
+        """Delete what does not count any more, if it is old enough."""
+        if self._tail is not None and self._entries and self._entries[0].begins:
+            self._tail.forget_before(self._entries[0].number)
+
+    def _put(self, entry: Entry) -> bool:
+        if self._tail is None or not self.is_seen:
+            return False
+        at = self._now()
+        if not self._tail.put(entry.number, entry.records, begins=entry.begins):
+            return False
+        if self._since(at) >= _SEEN_SECONDS:  # the machine stood still meanwhile: others may have folded it long ago
+            self._seen_at = None
+            return False
+        self._take(entry)
+        self._seen_at = at
+        return True
+
+    def _take(self, entry: Entry) -> None:
+        if entry.begins:
+            self._entries.clear()
+            self._jobs.clear()
+        self._latest = entry.number
+        self._entries.append(entry)
+        self._jobs.update(JobRecord.read(record).job_id for record in entry.records)
+
+    def _since(self, at: tuple[float, float]) -> float:
+        return max(now - then for now, then in zip(self._now(), at, strict=True))
+
 
 _JOBS = pa.schema(
     [
@@ -62,7 +213,7 @@ class JobHistory:
     be used, calls raise what `storage_errors.failed` gives.
 
     All states of a job are in the table, or all in the tail until the job has ended
-    (`leman_core.storage.history_tail`).
+    (`leman_core.storage.stored_jobs`).
 
     Args:
         has_tail: jobs begin in the tail, where there can be one: no other executor serves the database, and whoever
@@ -75,7 +226,7 @@ class JobHistory:
         self._log = AppendLog(
             self.uri, _JOBS, called=f"The job history {self.uri}", compact_after=0, repairs=True, ordered=True
         )
-        self._tail = UnfoldedStates(database, begins=has_tail)
+        self._tail = HistoryTailCache(database, begins=has_tail)
         self._errors = open_log(errors_uri(database))
         self._prepared = False
         self._lock = threading.RLock()
@@ -102,7 +253,7 @@ class JobHistory:
         """
         with self._lock:
             if not self._prepared:
-                check_store(self.uri.removesuffix("/_leman/jobs.lance"))
+                check_conditional_puts(self.uri.removesuffix("/_leman/jobs.lance"))
                 self._log.create()
                 try:
                     self._errors.create()
@@ -119,7 +270,7 @@ class JobHistory:
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
         """Save states as `save` does one after the other, in one version."""
-        said = [(job, job_records.encode(job)) for job in jobs]
+        said = [(job, stored_jobs.encode_job(job)) for job in jobs]
         own: dict[JobRecord, Job] = {}
         with self._lock:
             left = self._put_into_tail(said, own)
@@ -248,15 +399,15 @@ class JobHistory:
             self._catch_up()
         ended, open_ = self._tail.divided(self._records.__getitem__)
         if ended:
-            self._append([(job_records.decode(text), text) for text in ended], {})
+            self._append([(stored_jobs.decode_job(text), text) for text in ended], {})
             self._tail.begin_anew(open_)
         elif self._tail.is_long:
             self._tail.begin_anew(open_)
 
     def _remove_leftover(self) -> None:
-        names, before = ", ".join(quoted(job_id) for job_id in sorted(self._leftover)), self._snapshot
+        names, before = ", ".join(sql_quoted(job_id) for job_id in sorted(self._leftover)), self._snapshot
         try:
-            after = self._log.remove(f"job_id IN ({names}) AND state <> {quoted(job_records.DELETED)}")
+            after = self._log.remove(f"job_id IN ({names}) AND state <> {sql_quoted(stored_jobs.DELETED)}")
         except LemanError as error:
             _log.warning("states of deleted jobs are still in the history", uri=self.uri, error=error.message)
             return
@@ -364,7 +515,7 @@ class JobHistory:
 
     def _count(self, record: JobRecord) -> None:
         known = self._records.get(record.job_id)
-        kept = counted(known, record)
+        kept = newer_state(known, record)
         if kept.deleted and not (record.deleted and (known is None or known.deleted)):
             self._leftover.add(record.job_id)
         self._records[record.job_id] = self._news[record.job_id] = kept
@@ -383,7 +534,7 @@ class JobHistory:
 
 def _is_usable(row: dict[str, object]) -> bool:
     try:
-        job_records.head(str(row["record"]))
+        stored_jobs.job_head(str(row["record"]))
     except DataLoss:
         return False
     return True
@@ -394,7 +545,7 @@ def _row(job: Job, record: str) -> dict[str, object]:
         "job_id": job.job_id,
         "table": job.request.table,
         "column": job.column,
-        "state": job_records.DELETED if job.deleted else job.state.value,
+        "state": stored_jobs.DELETED if job.deleted else job.state.value,
         "created_at": int(job.created_at * 1e6),
         "updated_at": int(job.updated_at * 1e6),
         "rows_evaluated": job.progress.rows_evaluated,
@@ -402,3 +553,122 @@ def _row(job: Job, record: str) -> dict[str, object]:
         "table_version": job.table_version,
         "record": record,
     }
+
+
+#: States of jobs in one version at the most.
+_MOST = 500
+#: How long a state that may wait does so, unless another one is written earlier.
+REST_SECONDS = 30.0
+
+
+class HistoryWriter:
+    """The writer of one job history, for one event loop; states of jobs are written in the order in which they come."""
+
+    def __init__(
+        self, history: JobHistory, pool: BlockingPool | PoolOfPlace, rest_seconds: float = REST_SECONDS
+    ) -> None:
+        self._history = history
+        self._pool = pool
+        self._rest_seconds = rest_seconds
+        self._resting: list[Job] = []
+        #: What could rest is not written any more.
+        self._gone = False
+        self._rest: asyncio.Task[None] | None = None
+        self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
+        self._writing: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
+
+    async def save(self, job: Job) -> Job:
+        """Write a state of a job, also where the caller goes away; see `JobHistory.save`.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
+        self._waiting.append((job, answer))
+        if self._writing is None or self._writing.done():
+            self._writing = asyncio.create_task(self._write())
+        return await answer
+
+    def save_with_others(self, job: Job) -> None:
+        """Write a state of a job with the next one that `save` is given; after a while, or at the end, by itself.
+
+        A process that is killed before has not written it.
+        """
+        if self._gone:
+            return
+        self._resting.append(job)
+        if len(self._resting) >= _MOST:
+            self._write_resting()
+        else:
+            self._begin_rest()
+
+    def leave_unwritten(self) -> None:
+        """Forget what waits for others, and what comes: the history is gone."""
+        self._gone = True
+        self._resting.clear()
+        if self._rest is not None:
+            self._rest.cancel()
+
+    def _begin_rest(self) -> None:
+        if self._rest is None or self._rest.done():
+            self._rest = asyncio.create_task(self._end_rest())
+
+    async def _end_rest(self) -> None:
+        await asyncio.sleep(self._rest_seconds)
+        self._rest = None
+        self._write_resting()
+
+    def _write_resting(self) -> None:
+        if self._resting and (self._writing is None or self._writing.done()):
+            self._writing = asyncio.create_task(self._write())
+
+    async def written(self) -> None:
+        """Wait until nothing is to be written; what waits for others is written now."""
+        self._write_resting()
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+        if self._rest is not None:
+            self._rest.cancel()
+        if self._tidying is not None:
+            await asyncio.wait([self._tidying])
+        if not self._gone:
+            await self._carefully(self._history.fold, "the tail of the job history was not folded")
+
+    async def _write(self) -> None:
+        written = True
+        while self._waiting or (self._resting and written):
+            rested, self._resting = self._resting, []
+            batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
+            written = await self._write_batch(rested, batch)
+        if self._history.untidy and (self._tidying is None or self._tidying.done()):
+            self._tidying = asyncio.create_task(self._tidy())  # while others are written: it takes a second
+
+    async def _tidy(self) -> None:
+        await self._carefully(self._history.tidy, "the job history was not compacted")
+        await self._carefully(self._history.forget_past, "versions of the job history were not removed")
+
+    async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
+        """Tell whether it was written; where it was not, what rested does so again."""
+        try:
+            kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
+        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
+            if rested and not self._gone:
+                ids = [job.job_id for job in rested]
+                _log.warning("jobs that had nothing to do are not in the history yet", job_ids=ids, error=str(error))
+                self._resting = [*rested, *self._resting]
+                self._begin_rest()
+            for _, answer in batch:
+                if not answer.done():
+                    answer.set_exception(error)
+            return False
+        for (_, answer), job in zip(batch, kept[len(rested) :], strict=True):
+            if not answer.done():
+                answer.set_result(job)
+        return True
+
+    async def _carefully(self, work: Callable[[], None], failed: str) -> None:
+        try:
+            await self._pool.run(work)
+        except Exception:  # noqa: BLE001 - it is only untidy
+            _log.warning(failed, exc_info=True)

@@ -11,7 +11,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 
 import tenacity
 
-from leman_core.model.errors import NEVER_REACHED, ResourceExhausted, Unavailable
+from leman_core.model.service_errors import NEVER_REACHED, ResourceExhausted, Unavailable
 
 _PATIENCE_SECONDS = 120.0
 #: Patience while a caller waits for the answer, who may send the call again.
@@ -22,7 +22,7 @@ _Result = TypeVar("_Result")
 _Arguments = ParamSpec("_Arguments")
 
 
-async def patiently(
+async def retry_unavailable(
     call: Callable[_Arguments, Awaitable[_Result]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Result:
     """Make a call, again while the service cannot be reached or has too much to do, for two minutes.
@@ -43,7 +43,7 @@ async def patiently(
 
 
 @contextlib.contextmanager
-def caller_waits() -> Iterator[None]:
+def within_call_deadline() -> Iterator[None]:
     """Have `patiently` try for a minute only, and once where a peer was never reached: its address may be wrong."""
     before = _CALLER_WAITS.set(True)
     try:
@@ -62,7 +62,7 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, Unavailable)
 
 
-class SharedLook(Generic[_Result]):
+class SharedRead(Generic[_Result]):
     """A look at something that others change, made once for all who asked before it began; for one event loop.
 
     Who asks while a look is under way waits for the next one: what they ask about may have come after it began. So
@@ -78,7 +78,7 @@ class SharedLook(Generic[_Result]):
         """Return what a look finds that begins after this call, or raise what it raises."""
         if self._to_come is None:
             self._to_come = asyncio.create_task(self._after(self._under_way))
-            self._to_come.add_done_callback(may_be_unheard)
+            self._to_come.add_done_callback(ignore_result)
         return await asyncio.shield(self._to_come)
 
     async def _after(self, before: asyncio.Task[_Result] | None) -> _Result:
@@ -88,7 +88,7 @@ class SharedLook(Generic[_Result]):
         return await self._look()
 
 
-async def all_or_first(*work: Awaitable[None]) -> None:
+async def run_all_or_raise(*work: Awaitable[None]) -> None:
     """Run all to the end; the first error ends the others and is raised as it is."""
     tasks = [asyncio.ensure_future(w) for w in work]
     try:
@@ -101,7 +101,7 @@ async def all_or_first(*work: Awaitable[None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def all_ended(*tasks: asyncio.Future[Any]) -> None:
+async def wait_all(*tasks: asyncio.Future[Any]) -> None:
     """Wait until all have ended; then the error of the first of them that failed is raised.
 
     So nothing is under way any more when this raises.
@@ -119,7 +119,7 @@ async def all_ended(*tasks: asyncio.Future[Any]) -> None:
             raise error
 
 
-async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
+async def gather_limited(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
     """Make calls, `count` at once, and return the results in the order of the calls.
 
     After an error no call is begun any more; the first error is raised when the calls under way have ended, as threads
@@ -145,6 +145,6 @@ async def so_many_at_once(count: int, calls: Sequence[Callable[[], Awaitable[_Re
     return [results[at] for at in range(len(calls))]
 
 
-def may_be_unheard(ended: asyncio.Future[Any]) -> None:
+def ignore_result(ended: asyncio.Future[Any]) -> None:
     """Take the error out of an ended future, as a callback: where a job ends by something else, nobody asks for it."""
     _ = ended.cancelled() or ended.exception()

@@ -1,4 +1,13 @@
-"""One running backfill: plans, executes the plan, and plans again where something was refused or reserved."""
+"""One backfill: its inputs first, then plan after plan until nothing is left, then the indexes on what it wrote.
+
+The indexes on what a job wrote: they are updated where the job asks for it, else looked at.
+
+So the job can say what a fast search misses.
+
+Computes the inputs of a backfill or a refresh that are computed columns themselves, as part of its job.
+
+One running backfill: plans, executes the plan, and plans again where something was refused or reserved.
+"""
 
 from __future__ import annotations
 
@@ -7,28 +16,139 @@ import contextlib
 import random
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from leman_core.model.errors import Aborted, LemanError
 from leman_core.model.job import Job, JobError, JobState
-from leman_core.model.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader
-from leman_core.model.plan_summary import summarise
+from leman_core.model.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader, StaleInput, summarize_plan
+from leman_core.model.service_errors import Aborted, LemanError
 from leman_core.model.udf import FunctionVersion, UdfKind
 from leman_core.model.work import RowFailure
+from leman_core.server.blocking import run_in_job_thread
+from leman_core.storage import lance_tables
 from leman_core.storage.locations import table_uri
-from leman_executor.jobs import stale_indices
-from leman_executor.jobs.async_helpers import patiently
-from leman_executor.jobs.function_env import check_unchanged, check_usable
-from leman_executor.jobs.input_columns import InputColumns
-from leman_executor.jobs.job_environment import JobEnvironment, slots_of
-from leman_executor.jobs.job_run import end_by, run_to_completion, stop
-from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.plan_execution import PlanExecution, Unsettled
-from leman_executor.jobs.same_table import explained, incarnation_of, note_lost_commit
-from leman_executor.jobs.takeover import begin_attempt, give_incarnation
-from leman_executor.lineage.events import Lineage
-from leman_executor.scheduling.cancelled import Cancelled
-from leman_executor.scheduling.reservation_waits import ReservationWaits
+from leman_executor.jobs import job_run
+from leman_executor.jobs.async_helpers import retry_unavailable
+from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
+from leman_executor.jobs.job_run import (
+    JobRun,
+    begin_attempt,
+    end_stopped,
+    end_with_error,
+    explain_replaced_table,
+    give_incarnation,
+    incarnation_of,
+    note_lost_commit,
+    run_to_completion,
+)
+from leman_executor.jobs.job_status import PARENT_EVENT_KINDS, ChildJobStatus, ChildJobStore, JobStatus
+from leman_executor.jobs.lineage import LineageFacts
+from leman_executor.jobs.plan_execution import PlanExecution, UnsettledReasons
+from leman_executor.jobs.work_context import check_env_usable, check_functions_unchanged
+from leman_executor.scheduling.dispatcher import Cancelled
+from leman_executor.scheduling.stalls import ReservationWaits
+
+
+async def update_or_report_indices(
+    status: JobStatus, services: JobEnvironment, uri: str, columns: Sequence[str], *, optimize: bool
+) -> None:
+    """Update or look at indexes, and note on the status which of them leave rows out.
+
+    Args:
+        columns: The columns whose indexes are meant; empty: any.
+        optimize: Have the coordinator update the indexes.
+
+    Raises:
+        LemanError: what the coordinator says where it cannot update them.
+    """
+    if optimize:
+        found = await retry_unavailable(services.commits.optimize_indices, uri, columns)
+    else:
+        try:
+            _, found = await run_in_job_thread(lance_tables.index_coverage, uri, columns)
+        except LemanError as error:  # what was asked for is done
+            status.note("index", f"the indexes of the table cannot be looked at: {error.message}")
+            return
+    stale = tuple(index for index in found if index.is_stale)
+    status.update(stale_indices=stale)
+    for index in stale:
+        status.note("index", f"index {index.name} leaves {index.rows_left_out} rows out: a fast search misses them")
+
+
+#: Makes the backfill of one input.
+RunOf = Callable[[Job, JobEnvironment, JobStatus], JobRun]
+
+
+class InputColumns:
+    """The inputs of one job: one column after the other is brought up to date, with all of its rows."""
+
+    def __init__(self, status: JobStatus, services: JobEnvironment, run_of: RunOf) -> None:
+        self._status = status
+        self._services = services
+        self._run_of = run_of
+        self._running: JobRun | None = None
+
+    async def compute(
+        self, inputs: Sequence[StaleInput], table: BackfillSpec, check_stop: Callable[[], None], incarnation: str = ""
+    ) -> None:
+        """Compute what is stale or missing.
+
+        Args:
+            inputs: inputs before what reads them.
+            table: whose columns these are, and how many workers they may have; it names no column.
+            check_stop: raises Cancelled where the job was asked to stop.
+            incarnation: of the table that is meant; empty: whichever is there.
+
+        Raises:
+            Cancelled: The job was asked to stop, or is lost.
+            LemanError: What ended the backfill of an input.
+        """
+        for stale in inputs:
+            check_stop()
+            await self._column(replace(table, column=stale.column), incarnation)
+            check_stop()
+
+    async def _column(self, spec: BackfillSpec, incarnation: str) -> None:
+        whole, column = self._status.job, spec.column
+        now = time.time()
+        job = Job(
+            whole.job_id,
+            "",
+            JobState.PLANNING,
+            spec,
+            now,
+            now,
+            attempt=whole.attempt,
+            incarnation=incarnation,
+        )
+        services = replace(self._services, jobs=ChildJobStore(self._services.jobs))
+        part = self._run_of(
+            job, services, ChildJobStatus(job, self._status, PARENT_EVENT_KINDS | {"plan", "commit"}, column)
+        )
+        self._running = part
+        try:
+            plan = await part.plan()
+            if not await part.ended_at_once(plan):
+                part.check_resources(plan)
+                await part.run(plan)
+        finally:
+            self._running = None
+        ended = part.status.job
+        if part.status.lost or ended.state is JobState.CANCELLED:
+            raise Cancelled(whole.job_id)
+        if ended.error is not None:
+            raise job_run.from_job_error(ended.error)
+
+    def cancel(self) -> None:
+        """Stop what runs. Blocks for a moment."""
+        if self._running is not None:
+            self._running.cancel()
+
+    def pause(self) -> None:
+        """Stop what runs as soon as what it computed is stored."""
+        if self._running is not None:
+            self._running.pause()
+
 
 _PLANS_WITHOUT_PROGRESS = 5
 #: Rows that cost less are computed, where they are many: to compare them takes as long.
@@ -38,10 +158,10 @@ _CHEAP_ROWS = 100_000
 _PLANS_OVERTAKEN = 500
 
 
-def lineage_of(header: PlanHeader) -> Lineage:
+def lineage_of(header: PlanHeader) -> LineageFacts:
     """Return what a plan makes of what."""
     version = header.inputs_version or header.read_version
-    return Lineage(header.uri, version, header.uri, {header.output.name: header.input_columns})
+    return LineageFacts(header.uri, version, header.uri, {header.output.name: header.input_columns})
 
 
 class BackfillRun:
@@ -103,7 +223,7 @@ class BackfillRun:
         try:
             plan = await self._ask_planner()
         except LemanError as error:
-            raise await explained(self.status.job, error) from None
+            raise await explain_replaced_table(self.status.job, error) from None
         incarnation = incarnation_of(self.status.job, plan.header.incarnation)
         status, spec = self.status, self.status.job.backfill
         self._check_function(plan)
@@ -118,7 +238,7 @@ class BackfillRun:
                 udf_name=header.udf.name,
                 udf_version=header.udf.version,
                 reasons=header.reasons,
-                plan_summary=summarise(plan),
+                plan_summary=summarize_plan(plan),
                 incarnation=incarnation,
                 # the filter with its relative times pinned holds for the whole job, restarts included; so does the
                 # version that a tag stood for
@@ -131,10 +251,10 @@ class BackfillRun:
     async def _ask_planner(self) -> Plan:
         """Return a plan of a table that has an incarnation: where there is something to do, it gets one."""
         create_plan, job = self._services.planner.create_plan, self.status.job
-        plan = await patiently(create_plan, job.backfill)
+        plan = await retry_unavailable(create_plan, job.backfill)
         if plan.tasks and not (plan.header.incarnation or job.incarnation):
             await give_incarnation(self._services.commits, job)
-            plan = await patiently(create_plan, job.backfill)
+            plan = await retry_unavailable(create_plan, job.backfill)
         return plan
 
     def _check_function(self, plan: Plan) -> None:
@@ -143,12 +263,12 @@ class BackfillRun:
         if job.udf_name:
             before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
             column = job.backfill.column
-            check_unchanged(self.status.env, {column: before}, {column: now})
+            check_functions_unchanged(self.status.env, {column: before}, {column: now})
 
     def check_env(self, plan: Plan) -> None:
         """Check that a function can have the job's environment, see `JobRun`; inputs that are computed may be such."""
         if not self._computes_inputs(plan):
-            check_usable(self.status.env, [plan.header.udf])
+            check_env_usable(self.status.env, [plan.header.udf])
 
     def check_resources(self, plan: Plan) -> None:
         """Check that workers have what the function asks for.
@@ -159,7 +279,7 @@ class BackfillRun:
         """
         if plan.tasks:
             self._services.check_can_run([plan.header.udf])
-        self._workers = slots_of(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
+        self._workers = task_slots_for(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
     def prefetch(self, plan: Plan) -> None:
         """Start workers, see `JobRun`: they get nothing to do before `run`."""
@@ -195,10 +315,10 @@ class BackfillRun:
             await begin_attempt(self._services.commits, self.status.job)
             plan = await self.plan()
         except LemanError as error:
-            await end_by(self, error)
+            await end_with_error(self, error)
             return
         if self._stop.is_set():
-            await stop(self, self._services)
+            await end_stopped(self, self._services)
             return
         await self.status.move(JobState.RUNNING)
         await self.run(plan)
@@ -220,7 +340,7 @@ class BackfillRun:
     async def _see_to_indexes(self, plan: Plan) -> None:
         optimize = self.status.job.backfill.optimize_indices
         header = plan.header
-        await stale_indices.see_to(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
+        await update_or_report_indices(self.status, self._services, header.uri, [header.output.name], optimize=optimize)
 
     def cancel(self) -> None:
         """Stop the workers; `run` then ends the job as CANCELLED. Blocks for a moment."""
@@ -325,7 +445,7 @@ class BackfillRun:
         """Tell whether it computes other columns before this one."""
         return self._computes_inputs(plan)
 
-    async def _execute(self, plan: Plan) -> Unsettled | None:
+    async def _execute(self, plan: Plan) -> UnsettledReasons | None:
         if self._ahead is not None and self._ahead.plan is plan:
             self._execution, self._ahead = self._ahead, None
         else:
@@ -334,7 +454,7 @@ class BackfillRun:
         try:
             return await self._execution.work()
         except LemanError as error:
-            raise await explained(self.status.job, error) from None
+            raise await explain_replaced_table(self.status.job, error) from None
         finally:
             self._execution = None
 
@@ -378,7 +498,7 @@ class BackfillRun:
             self.status.metrics.migrated(plan)
         return plan
 
-    async def _wait(self, unsettled: Unsettled, idle: int, overtaken: int) -> None:
+    async def _wait(self, unsettled: UnsettledReasons, idle: int, overtaken: int) -> None:
         """Wait for a moment before the next plan, where that may help."""
         self._check_stop()
         if unsettled.waiting:

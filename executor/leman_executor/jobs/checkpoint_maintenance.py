@@ -1,31 +1,459 @@
-"""The maintenance of tables' checkpoints, in threads."""
+"""Keep the checkpoints of a table usable: migrate them, record compactions, compare rewritten inputs.
+
+The records of traced compactions: what a plan found out, stored before the table's history is cleaned.
+
+Checkpoint migration: rows of a fragment that is gone, or whose file was replaced, are stored again.
+
+See `MigratedRows`.
+
+A checkpoint is found by the fragment and the offsets of its rows, and compaction changes both: live rows of several
+fragments are written into a new one, one after the other, and deleted ones are left out.
+
+Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has rows 0 to 5 of it. After it was
+compacted into fragment 9, together with others, the plan says that those rows begin at offset 0 there (`at`). The live
+ones, 0, 1, 3, 4 and 5, take the places 0 to 4: so the values are stored as a checkpoint of fragment 9 with offsets 0 to
+4, and the next plan finds them.
+
+Compare rewritten rows with what they were: if the inputs are equal, no call is needed.
+
+See `ComparedFile`. A row that has its value still is recorded like a row of a compacted file. One that lost it gets it
+from the earlier version, as a checkpoint: Leman's own merges leave computed columns empty. The next plan finds both.
+
+The maintenance of tables' checkpoints, in threads.
+
+The compaction watch: it looks now and then whether tables were compacted, and records where computed rows are now.
+
+The next job may come when the table's history, which tells, has been cleaned.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
+import itertools
 import threading
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 import structlog
 
-from leman_core.model.errors import LemanError
-from leman_core.model.plan import CheckpointRef, FragmentTask, Plan, StagedFile
-from leman_core.model.work import WorkContext
-from leman_core.server.blocking import BlockingPool
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.checkpoints.leftovers import remove_leftovers
-from leman_core.storage.checkpoints.records import forget_file
-from leman_executor.jobs.checkpoint_migration import migrate_checkpoints
-from leman_executor.jobs.compaction_records import store_traced
-from leman_executor.jobs.ports import Comparison
-from leman_executor.jobs.unchanged_inputs import compare_inputs
-from leman_executor.worker.partial_file import write_partial
+from leman_core.functions import arrow_types
+from leman_core.functions.arrow_types import relabel
+from leman_core.functions.arrow_values import Mask, equal_rows
+from leman_core.model import keys, row_states
+from leman_core.model.plan import (
+    BackfillSpec,
+    CheckpointRef,
+    ComparedFile,
+    EarlierRows,
+    FragmentTask,
+    MigratedRows,
+    Plan,
+    StagedFile,
+    TracedFile,
+)
+from leman_core.model.row_ids import isin
+from leman_core.model.row_positions import RowRange, split_range
+from leman_core.model.row_states import RowState, States
+from leman_core.model.service_errors import DataLoss, LemanError
+from leman_core.model.work import CheckpointStore, WorkContext
+from leman_core.server.blocking import STORE, BlockingPool, run_in_job_thread
+from leman_core.storage.checkpoint_records import (
+    FragmentRecord,
+    Piece,
+    forget_file,
+    from_checkpoint,
+    pack_records,
+    to_checkpoint,
+    unpack_records,
+)
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root, remove_leftovers
+from leman_core.storage.column_files import ColumnFileReader, digest_of
+from leman_core.storage.compaction_history import OldVersion
+from leman_core.storage.locations import store_of, table_uri
+from leman_core.storage.scan import CHUNK_ROWS, FragmentReader
+from leman_executor.jobs.job_environment import CheckpointMaintenance, Comparison, Planner
+from leman_executor.worker.fragment_writer import write_partial
 
 _log = structlog.get_logger(__name__)
 
+#: Older ones are dropped: fragments that were compacted again long ago.
+_MOST_RECORDS = 200_000
+
+
+def store_traced(store: CheckpointStore, plan: Plan, files: Iterable[TracedFile] | None = None) -> None:
+    """Add traced files, those of the plan or others, to the record of their column and function version.
+
+    A record is one value, which a plan reads.
+
+    Where two jobs add at once, or the store refuses, no value of a row is lost: the next plan traces the files again.
+    """
+    by_version: dict[str, list[TracedFile]] = defaultdict(list)
+    for traced in plan.traced if files is None else files:
+        by_version[keys.function_of(traced.fingerprint)].append(traced)
+    try:
+        for part, found in by_version.items():
+            _add(store, keys.traced_key(part), found)
+    except LemanError as error:
+        _log.warning("traced compactions are not recorded", uri=plan.header.uri, error=str(error))
+
+
+def _add(store: CheckpointStore, key: str, found: Iterable[TracedFile]) -> None:
+    try:
+        known = unpack_records(store[key])
+    except KeyError:
+        known = []
+    both = [*known, *map(FragmentRecord.of_traced, found)]
+    records = {(record.file, record.fingerprint): record for record in both}
+    store[key] = pack_records(list(records.values())[-_MOST_RECORDS:])
+
+
+class _Source(Protocol):
+    """Computed rows, by their old offsets."""
+
+    def within(self, covered: RowRange) -> Piece | None: ...
+
+
+def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
+    """Store anew what the plan says is stored elsewhere, until `stop` is set; return how many checkpoints that were.
+
+    Rows that cannot be read any more, or are damaged, are left out: they are computed.
+    """
+    stored = 0
+    for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
+        try:
+            for batch_key, batch in _batches(store, plan, key, rows):
+                if stop.is_set():
+                    return stored
+                store[batch_key] = batch
+                stored += 1
+        except (LemanError, KeyError) as error:
+            _log.warning("stored rows cannot be migrated", source=key, error=str(error))
+    return stored
+
+
+def _batches(
+    store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[MigratedRows]
+) -> Iterator[tuple[str, pa.RecordBatch]]:
+    header = plan.header
+    kind = arrow_types.values_field(header.output.field.arrow).type
+    source: _Source | None = None
+    versions: dict[int, OldVersion] = {}
+    for migrated in wanted:
+        if migrated.key in store:
+            continue
+        if source is None:
+            source = _open(store, header.uri, key)
+        piece = source.within(migrated.from_rows)
+        if piece is not None and migrated.from_fragment != migrated.fragment_id:
+            old = versions.setdefault(migrated.before, OldVersion(header.uri, migrated.before))
+            piece = _moved(piece, migrated, old)
+        if piece is not None and migrated.left_out:
+            piece = _without(piece, migrated)
+        pieces = [] if piece is None else [piece]
+        if any(p.values.type != kind for p in pieces):
+            raise DataLoss("CHECKPOINT_DAMAGED", f"{key} does not hold {kind}", key=key)
+        yield migrated.key, to_checkpoint(migrated.fragment_id, header.output.name, pieces, kind)
+
+
+def _moved(piece: Piece, migrated: MigratedRows, old: OldVersion) -> Piece | None:
+    """Return the rows by their new offsets, without those that went elsewhere or were deleted."""
+    at = piece.offsets - migrated.from_rows.start
+    if migrated.before:
+        live = old.live(migrated.from_fragment, migrated.from_rows)
+        offsets = np.where(live, np.cumsum(live) - 1 + migrated.at, -1)[at]
+    else:
+        offsets = at + migrated.at
+    kept = (offsets >= migrated.covered.start) & (offsets < migrated.covered.end)
+    if not kept.any():
+        return None
+    states = None if piece.states is None else piece.states[kept]
+    return Piece(offsets[kept], piece.values.filter(pa.array(kept)), states)
+
+
+def _without(piece: Piece, migrated: MigratedRows) -> Piece | None:
+    """Return the rows whose inputs are still those that they were computed from."""
+    left_out = np.unpackbits(np.frombuffer(migrated.left_out, np.uint8), count=migrated.covered.rows)
+    return piece.without(np.flatnonzero(left_out) + migrated.covered.start)
+
+
+def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
+    """Open the checkpoint of a key, or the column file that its record names.
+
+    Raises:
+        KeyError: It is gone or damaged.
+    """
+    batch = store[key]
+    if keys.parse_record_key(key) is None:
+        return from_checkpoint(batch)
+    record = FragmentRecord.from_batch(batch)
+    if record is None or digest_of(uri, record.file) != (record.size_bytes, record.digest):
+        raise KeyError(key)
+    return _File(ColumnFileReader(uri, record.file))
+
+
+class _File:
+    """The rows of a column file, without those that nobody asked for and those of earlier function versions."""
+
+    def __init__(self, reader: ColumnFileReader) -> None:
+        self._reader = reader
+
+    def within(self, covered: RowRange) -> Piece | None:
+        states = self._reader.states(covered)
+        held = np.flatnonzero((states != RowState.UNTOUCHED) & (row_states.state_versions(states) == 0))
+        if not len(held):
+            return None
+        values = self._reader.values(covered).take(pa.array(held))
+        plain = bool((states == RowState.COMPUTED).all())
+        return Piece(held + covered.start, values, None if plain else states[held])
+
+
+Offsets = npt.NDArray[np.int64]
+
+
+def compare_inputs(store: CheckpointStore, plan: Plan, stop: threading.Event) -> Comparison:
+    """Compare the plan's compared files with earlier versions, until `stop` is set, and store values that were lost.
+
+    A file that cannot be read is left out: its rows are computed.
+    """
+    header = plan.header
+    prefixes = {task.fragment_id: task.checkpoint_prefix for task in plan.tasks} if plan.compared else {}
+    readers: dict[int, FragmentReader] = {}
+
+    def reader(version: int) -> FragmentReader:
+        if version not in readers:
+            readers[version] = FragmentReader(header.uri, version)
+        return readers[version]
+
+    columns, types = (*header.input_columns, header.output.name), header.input_types
+    files: list[TracedFile] = []
+    kept = restored = 0
+    for compared in plan.compared:
+        try:
+            now = _Rows(reader(header.read_version), compared.known.fragment_id, columns, types)
+            before = [_Earlier(_Rows(reader(e.version), e.fragment_id, e.columns, types), e) for e in compared.earlier]
+            lost = _LostValues(store, plan, compared, prefixes[compared.known.fragment_id])
+            states = _compared(compared, now, before, lost, stop)
+        except LemanError as error:
+            _log.warning("rows cannot be compared", uri=header.uri, file=compared.known.file, error=error.message)
+            continue
+        if stop.is_set():
+            break
+        files.append(_traced(compared.known, states, header.versions[1:]))
+        kept += _settled(files[-1]) - _settled(compared.known)
+        restored += lost.rows
+    return Comparison(files, kept, restored)
+
+
+def _settled(traced: TracedFile) -> int:
+    return traced.rows_computed + traced.rows_failed
+
+
+class _LostValues:
+    """Stores values of rows of one fragment that have them no more.
+
+    The checkpoints have a filter of their own, so that they say nothing of other rows. Each is of the function that
+    computed its values.
+    """
+
+    def __init__(self, store: CheckpointStore, plan: Plan, compared: ComparedFile, prefix: str) -> None:
+        self._store = store
+        self._column = plan.header.output.name
+        self._kind = arrow_types.values_field(plan.header.output.field.arrow).type
+        self._fragment_id = compared.known.fragment_id
+        #: Whether the column has no file in the fragment: then no row has its value.
+        self.has_all = not compared.known.file
+        own = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
+        function = plan.header.udf.name, plan.header.udf.version
+        kept = [(other.name, other.version) for other in plan.header.kept_functions]
+        self._prefixes = [own, *(keys.of_function(own, function, other) for other in kept)]
+        #: By version of the function, see `row_states.of_version`.
+        self._pieces: dict[int, list[Piece]] = defaultdict(list)
+        self.rows = 0
+
+    def add(self, offsets: Offsets, values: pa.Array, states: States) -> None:
+        """Take values; those of another type are left to be computed."""
+        if values.type != self._kind:
+            return
+        versions, kinds = row_states.state_versions(states), row_states.state_kinds(states)
+        for version in np.unique(versions).tolist():
+            of = versions == version
+            found = None if (kinds[of] == RowState.COMPUTED).all() else kinds[of]
+            self._pieces[version].append(Piece(offsets[of], values.filter(pa.array(of)), found))
+
+    def flush(self) -> None:
+        """Store what was taken since the last time."""
+        for version, pieces in self._pieces.items():
+            batch = to_checkpoint(self._fragment_id, self._column, pieces, self._kind)
+            offsets = np.concatenate([piece.offsets for piece in pieces])
+            covered = RowRange(int(offsets.min()), int(offsets.max()) + 1)
+            self._store[keys.range_key(self._prefixes[version], self._fragment_id, covered)] = batch
+            self.rows += len(offsets)
+        self._pieces.clear()
+
+
+class _Rows:
+    """Inputs and values of the rows of one fragment of one version; the inputs are as the function is given them."""
+
+    def __init__(
+        self, reader: FragmentReader, fragment_id: int, columns: Sequence[str], types: Sequence[pa.DataType]
+    ) -> None:
+        self.reader = reader
+        self.fragment_id = fragment_id
+        self._columns = columns
+        self._types = types
+
+    def read(self, covered: RowRange, offsets: Offsets) -> Iterator[tuple[Offsets, list[pa.Array]]]:
+        """Yield the rows of a range that are among `offsets` and not deleted, in pieces: offsets, and the columns."""
+        distinct = list(dict.fromkeys(self._columns))
+        for chunk in self.reader.read(self.fragment_id, covered, distinct, deletions=True):
+            wanted = isin(chunk.offsets, offsets)
+            if wanted.any():
+                rows = chunk.rows.filter(pa.array(wanted))
+                columns = [rows.column(distinct.index(name)) for name in self._columns]
+                given = [relabel(*pair) for pair in zip(columns, self._types, strict=False)]
+                yield chunk.offsets[wanted], [*given, *columns[len(given) :]]
+
+    def row_ids(self, offsets: Offsets) -> Offsets:
+        """Return the stable row ids of some offsets; -1 where there is none."""
+        return np.array(self.reader.row_ids(self.fragment_id, offsets.tolist()), np.int64)
+
+
+class _Earlier:
+    """The rows of an earlier fragment, to be found by those that they are now."""
+
+    def __init__(self, rows: _Rows, earlier: EarlierRows) -> None:
+        self._rows = rows
+        self._earlier = earlier
+        count = earlier.physical_rows
+        computed = np.full(count, RowState.COMPUTED, np.uint8)
+        self.states: States = row_states.decode_states(earlier.row_states) if earlier.row_states else computed
+        self._by_id: tuple[Offsets, Offsets] | None = None
+
+    def offsets_of(self, now: _Rows, offsets: Offsets) -> Offsets:
+        """Return where some rows were; -1 for each that was not there, or not current."""
+        if self._earlier.same_offsets:
+            found = offsets.copy()
+        else:
+            ids, places = self._known_ids()
+            wanted = now.row_ids(offsets)
+            if not len(ids):
+                return np.full(len(offsets), -1, np.int64)
+            at = np.searchsorted(ids, wanted)
+            at[at == len(ids)] = 0
+            found = np.where((ids[at] == wanted) & (wanted >= 0), places[at], -1)
+        there = (found >= 0) & (found < len(self.states))
+        there[there] = self.states[found[there]] != RowState.UNTOUCHED
+        return np.where(there, found, -1)
+
+    def _known_ids(self) -> tuple[Offsets, Offsets]:
+        if self._by_id is None:
+            offsets = np.flatnonzero(self.states != RowState.UNTOUCHED).astype(np.int64)
+            ids = self._rows.row_ids(offsets)
+            order = np.argsort(ids)
+            self._by_id = ids[order], offsets[order]
+        return self._by_id
+
+    def read(self, offsets: Offsets) -> tuple[Offsets, list[pa.Array]] | None:
+        """Return the rows at some offsets that are not deleted, in ascending order."""
+        pieces = []
+        for part in split_range(RowRange(int(offsets.min()), int(offsets.max()) + 1), CHUNK_ROWS):
+            inside = offsets[(offsets >= part.start) & (offsets < part.end)]
+            if len(inside):
+                pieces += list(self._rows.read(RowRange(int(inside.min()), int(inside.max()) + 1), inside))
+        if not pieces:
+            return None
+        columns = [pa.concat_arrays(list(parts)) for parts in zip(*(columns for _, columns in pieces), strict=True)]
+        return np.concatenate([found for found, _ in pieces]), columns
+
+
+def _compared(
+    compared: ComparedFile, now: _Rows, before: Sequence[_Earlier], lost: _LostValues, stop: threading.Event
+) -> States:
+    rows = compared.known.physical_rows
+    known = compared.known.row_states
+    states = row_states.decode_states(known).copy() if known else np.full(rows, RowState.COMPUTED, np.uint8)
+    for part in split_range(RowRange(0, rows), CHUNK_ROWS):
+        open_ = np.flatnonzero(states[part.start : part.end] == RowState.UNTOUCHED) + part.start
+        if not len(open_) or stop.is_set():
+            continue
+        for offsets, columns in now.read(RowRange(int(open_[0]), int(open_[-1]) + 1), open_):
+            left = np.ones(len(offsets), np.bool_)
+            for earlier in before:
+                left &= ~_take_over(states, offsets, columns, left=left, now=now, earlier=earlier, lost=lost)
+            lost.flush()
+    return states
+
+
+def _take_over(
+    states: States,
+    offsets: Offsets,
+    columns: Sequence[pa.Array],
+    *,
+    left: Mask,
+    now: _Rows,
+    earlier: _Earlier,
+    lost: _LostValues,
+) -> Mask:
+    """Give rows their earlier states where inputs and value are the same as then, or their value where only these are.
+
+    Args:
+        states: of all rows.
+        offsets: of the rows at hand.
+        columns: their inputs and value.
+        left: which of them to look at.
+        now: reads them.
+        earlier: where they may have been.
+        lost: takes values.
+
+    Returns:
+        Which of the rows are settled by that.
+    """
+    settled = np.zeros(len(offsets), np.bool_)
+    then = earlier.offsets_of(now, offsets) if left.any() else np.full(len(offsets), -1, np.int64)
+    at = np.flatnonzero(left & (then >= 0))
+    found = earlier.read(np.sort(then[at])) if len(at) else None
+    if found is None:
+        return settled
+    places, values = found
+    at = at[isin(then[at], places)]
+    took = pa.array(np.searchsorted(places, then[at]))
+    same = np.ones(len(at), np.bool_)
+    for mine, other in zip(columns[:-1], values[:-1], strict=True):
+        same &= equal_rows(mine.take(pa.array(at)), other.take(took))
+    value = values[-1].take(took)
+    has_value = np.zeros(len(at), np.bool_) if lost.has_all else equal_rows(columns[-1].take(pa.array(at)), value)
+    has_value &= same
+    states[offsets[at[has_value]]] = earlier.states[then[at[has_value]]]
+    settled[at[has_value]] = True
+    before = earlier.states[then[at]]
+    has_had_value = row_states.state_kinds(before) == RowState.COMPUTED  # also of a function whose values are kept
+    lacks_value = same & ~has_value & (has_had_value | (lost.has_all & (before == RowState.FAILED)))
+    if lacks_value.any():
+        lost.add(offsets[at[lacks_value]], value.filter(pa.array(lacks_value)), before[lacks_value])
+        settled[at[lacks_value]] = True
+    return settled
+
+
+def _traced(known: TracedFile, states: States, older: Sequence[str]) -> TracedFile:
+    filters = row_states.decode_state_summary(known.row_states).filters if known.row_states else frozenset[str]()
+    summary = row_states.summarize_states(states, filters, older)
+    whole = summary.computed == len(states)
+    return dataclasses.replace(
+        known,
+        row_states=b"" if whole else row_states.encode_states(states, filters, older),
+        rows_computed=summary.computed,
+        rows_failed=summary.failed,
+        compared=True,
+    )
+
 
 class LanceCheckpointMaintenance:
-    """The `leman_executor.jobs.ports.CheckpointMaintenance` of checkpoints in Lance files."""
+    """The `leman_executor.jobs.job_environment.CheckpointMaintenance` of checkpoints in Lance files."""
 
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
@@ -69,3 +497,67 @@ class LanceCheckpointMaintenance:
 
 def _store(uri: str) -> LanceCheckpointStore:
     return LanceCheckpointStore(checkpoint_root(uri))
+
+
+#: (database, table, column).
+ColumnKey = tuple[str, str, str]
+
+
+class KnownColumns(Protocol):
+    """The list of known columns."""
+
+    def columns(self) -> Iterable[ColumnKey]:
+        """Return all computed columns that somebody asked for."""
+        ...
+
+
+class TableVersions(Protocol):
+    """The versions of tables."""
+
+    def latest_version(self, uri: str) -> int:
+        """Return the latest version of a table; blocks."""
+        ...
+
+
+class CompactionWatch:
+    """The watch over the columns that `known` has; it plans for a column when its table has a new version."""
+
+    def __init__(
+        self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: TableVersions
+    ) -> None:
+        self._planner = planner
+        self._checkpoints = checkpoints
+        self._known = known
+        self._tables = tables
+        self._seen: dict[ColumnKey, int] = {}
+
+    async def run(self, interval_seconds: float) -> None:
+        """Look every so many seconds, for ever."""
+        while True:
+            await asyncio.sleep(interval_seconds)
+            await self.look()
+
+    async def look(self) -> None:
+        """Plan for the columns whose table has a new version, and record what the plans found out."""
+        for column in sorted(self._known.columns()):
+            try:
+                await self._look_at(column)
+            except LemanError as error:  # dropped, out of reach: a job of it would say so
+                _log.info("not looked at for compactions", column=column, error=str(error))
+            except Exception:  # noqa: BLE001 - one table is not to keep the others from being looked at
+                _log.exception("not looked at for compactions", column=column)
+
+    async def _look_at(self, column: ColumnKey) -> None:
+        database, table, name = column
+        STORE.set(store_of(database))
+        version = await run_in_job_thread(self._tables.latest_version, table_uri(database, table))
+        if self._seen.get(column) == version:
+            return
+        plan = await self._planner.create_plan(BackfillSpec(database, table, name))
+        if plan.traced:
+            await self._checkpoints.save_traced(plan)
+            _log.info("compaction recorded", table=table, version=version, files=len(plan.traced))
+        if plan.compared:
+            found = await self._checkpoints.compare(plan, threading.Event())
+            _log.info("rewritten rows compared", table=table, version=version, files=len(found.files))
+        self._seen[column] = version

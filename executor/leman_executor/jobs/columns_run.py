@@ -11,27 +11,21 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from leman_core.model.errors import Aborted, FailedPrecondition, LemanError
 from leman_core.model.job import Job, JobError, JobState, Progress
-from leman_core.model.plan import BackfillSpec, FragmentTask, OnStaleInput, Plan, ReasonCount
-from leman_core.model.plan_summary import summarise
+from leman_core.model.plan import BackfillSpec, FragmentTask, OnStaleInput, Plan, ReasonCount, summarize_plan
+from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError
 from leman_core.model.udf import FunctionVersion, UdfKind
 from leman_core.storage.locations import table_uri
-from leman_executor.jobs import job_errors
-from leman_executor.jobs.async_helpers import so_many_at_once
+from leman_executor.jobs import job_run
+from leman_executor.jobs.async_helpers import gather_limited
 from leman_executor.jobs.backfill_run import BackfillRun, lineage_of
-from leman_executor.jobs.commits_together import CommitsTogether
-from leman_executor.jobs.function_env import check_unchanged
-from leman_executor.jobs.job_environment import JobEnvironment, slots_of
+from leman_executor.jobs.column_sharing import CommitsTogether, SharedColumn, SharedReads
+from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
 from leman_executor.jobs.job_metrics import JobMetrics
-from leman_executor.jobs.job_run import end_by, run_to_completion, stop
-from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.part_of_job import PartOfJob, PartStatus
-from leman_executor.jobs.same_table import note_lost_commit
-from leman_executor.jobs.shared_reads import SharedColumn, SharedReads
-from leman_executor.jobs.takeover import begin_attempt
-from leman_executor.jobs.work_context import work_context
-from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.jobs.job_run import begin_attempt, end_stopped, end_with_error, note_lost_commit, run_to_completion
+from leman_executor.jobs.job_status import ChildJobStatus, ChildJobStore, JobStatus
+from leman_executor.jobs.work_context import check_functions_unchanged, work_context
+from leman_executor.scheduling.dispatcher import Cancelled
 from leman_executor.scheduling.local_runner import LocalRunner
 
 _Result = TypeVar("_Result")
@@ -253,7 +247,7 @@ class ColumnsRun:
             if column.plan is not None:
                 self._pin(column)
                 rest = columns[at + 1 :]
-                await so_many_at_once(
+                await gather_limited(
                     _PLANS_AT_ONCE, [functools.partial(self._plan_column, one, strict=strict) for one in rest]
                 )
                 break
@@ -289,7 +283,7 @@ class ColumnsRun:
                 reasons[count.reason.value] = count.reason
                 fragments[count.reason.value] += count.fragments
                 rows[count.reason.value] += count.rows
-        told = [f"{name}: {summarise(plan)}" for name, plan in found.columns.items() if plan.tasks]
+        told = [f"{name}: {summarize_plan(plan)}" for name, plan in found.columns.items() if plan.tasks]
         shown = [*told[:_SHOWN], f"{len(told) - _SHOWN} more columns"] if len(told) > _SHOWN else told
         if found.waiting:
             shown.append(f"after them {', '.join(found.waiting[:_SHOWN])}")
@@ -327,9 +321,9 @@ class ColumnsRun:
                 incarnation=whole.incarnation,
             )
             services = replace(
-                self._services, jobs=PartOfJob(self._services.jobs), commits=self._together, local=LocalRunner()
+                self._services, jobs=ChildJobStore(self._services.jobs), commits=self._together, local=LocalRunner()
             )
-            column.run = BackfillRun(job, services, PartStatus(job, self.status, name=column.name))
+            column.run = BackfillRun(job, services, ChildJobStatus(job, self.status, name=column.name))
             self._metrics.add(column.name, column.run.status.metrics)
         return column.run
 
@@ -392,7 +386,7 @@ class ColumnsRun:
         function = FunctionVersion(plan.header.udf.name, plan.header.udf.version)
         if self._accepted:
             before = {name: FunctionVersion(*text.rsplit("@", 1)) for name, text in self._accepted.items()}
-            check_unchanged(self.status.env, before, {column: function})
+            check_functions_unchanged(self.status.env, before, {column: function})
         if known.get(column) != str(function):
             self.status.update(functions={**known, column: str(function)})
 
@@ -448,10 +442,10 @@ class ColumnsRun:
             await begin_attempt(self._services.commits, self.status.job)
             await self._plan(strict=False)
         except LemanError as error:
-            await end_by(self, error)
+            await end_with_error(self, error)
             return
         if self._stop.is_set():
-            await stop(self, self._services)
+            await end_stopped(self, self._services)
             return
         await self.status.move(JobState.RUNNING)
         await self._run()
@@ -539,7 +533,7 @@ class ColumnsRun:
     async def _plan_missing(self, columns: Sequence[_Column]) -> None:
         missing = [column for column in columns if column.plan is None]
         calls = [functools.partial(self._plan_column, column, strict=False) for column in missing]
-        await so_many_at_once(_PLANS_AT_ONCE, calls)
+        await gather_limited(_PLANS_AT_ONCE, calls)
 
     async def _ended_at_once(self, column: _Column, plan: Plan) -> bool:
         run = self._made(column)
@@ -596,7 +590,7 @@ class ColumnsRun:
             )
             for column, plan in columns
         }
-        slots = slots_of(columns[0][1].header.udf, status.job.backfill.concurrency, self._services)
+        slots = task_slots_for(columns[0][1].header.udf, status.job.backfill.concurrency, self._services)
         reading = self._reading = SharedReads(list(shared.values()), slots.count)
         done: dict[_Column, set[int]] = {column: set() for column in shared}
         again: set[_Column] = set()
@@ -661,7 +655,7 @@ class ColumnsRun:
             raise Cancelled(self.status.job.job_id)
         column.ended = True
         if ended.error is not None:
-            error = job_errors.of_job(ended.error)
+            error = job_run.from_job_error(ended.error)
             if not _is_own(error):
                 raise error
             self._fail(column, error)

@@ -1,4 +1,9 @@
-"""The committer of a plan: it gathers finished column files and has them committed, now and then and in groups."""
+"""Commit finished column files of a plan in groups, and release their reservations afterwards.
+
+Reservations that a job's workers leave behind: other jobs wait for a fragment until its file is committed.
+
+The committer of a plan: it gathers finished column files and has them committed, now and then and in groups.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,54 @@ import asyncio
 import time
 import uuid
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from leman_core.model.job import FragmentOutcome
 from leman_core.model.plan import FragmentReplacement, FragmentTask, Plan, StagedFile
+from leman_core.model.work import WorkContext, scope_of
 from leman_core.process.crash_points import crash_point
-from leman_executor.jobs.async_helpers import patiently
+from leman_executor.jobs.async_helpers import retry_unavailable
 from leman_executor.jobs.commit_cadence import CommitCadence
+from leman_executor.jobs.job_environment import Commits, ReservationKeeping
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.left_reservations import LeftReservations
-from leman_executor.jobs.ports import Commits
+
+
+class RetainedReservations:
+    """The reservations that are left of one plan.
+
+    Only a job with a filter leaves any: a job with another filter cannot use its file before the commit.
+    """
+
+    def __init__(self, keeping: ReservationKeeping, context: WorkContext) -> None:
+        self._keeping = keeping
+        self._context = context
+        self._scopes: dict[int, str] = {}
+
+    def note_staged(self, task: FragmentTask) -> None:
+        """Keep the reservation of a fragment whose file is complete and waits for its commit."""
+        if self._context.where:
+            self._scopes[task.fragment_id] = scope_of(task)
+
+    async def keep_until(self, done: asyncio.Future[None]) -> None:
+        """Renew the reservations, three times in a lifetime, until `done`."""
+        while not (await asyncio.wait((done,), timeout=self._context.reservation_ttl / 3))[0]:
+            if self._scopes:
+                await self._keeping.keep(self._context.holder, list(self._scopes.values()))
+
+    async def give_back(self, fragment_ids: Collection[int]) -> None:
+        """Give back the reservations of fragments whose commit was answered; jobs that wait for them plan again."""
+        await self.give_back_scopes([self._scopes.pop(i) for i in fragment_ids if i in self._scopes])
+
+    async def give_back_scopes(self, scopes: Sequence[str]) -> None:
+        """Give back what is reserved in scopes that no worker has any more, such as those of workers that died."""
+        if scopes:
+            await self._keeping.release(self._context.holder, scopes)
+
+    async def give_all_back(self, others: Sequence[str]) -> None:
+        """Give back all reservations as the job ends early, with `others` that its workers may have made."""
+        await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])
+
 
 #: Between two looks whether files that wait are due.
 #: Reasons for which a file is refused that somebody has changed or removed since it was written.
@@ -40,7 +82,7 @@ class Committer:
         commits: Commits,
         plan: Plan,
         status: JobStatus,
-        left: LeftReservations,
+        left: RetainedReservations,
         cadence: CommitCadence,
     ) -> None:
         self._commits = commits
@@ -188,7 +230,7 @@ class Committer:
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1
-        answer = await patiently(
+        answer = await retry_unavailable(
             self._commits.replace_column,
             self._header,
             self._header.output,

@@ -1,17 +1,235 @@
-"""What is common to a backfill and a refresh while they run: what the job manager asks of both, and how they end."""
+"""What backfills and refreshes share: how an attempt begins, and how it ends with or without an error.
+
+Errors that end a job: that of a failed unit, that of too many failed rows, and how a job keeps them. Pure.
+
+Which of all tables and views that had one name a job is about: another one that has it by now is left alone.
+
+The begin of a takeover: what an executor does before it goes on with a job that another one had.
+
+What is common to a backfill and a refresh while they run: what the job manager asks of both, and how they end.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable
 from typing import Any, Protocol
 
-from leman_core.model.errors import ATTEMPT_FENCED, LemanError
-from leman_core.model.job import JobError, JobState
-from leman_executor.jobs import job_errors
-from leman_executor.jobs.job_environment import JobEnvironment
+from leman_core.model import service_errors as error_tree
+from leman_core.model.job import Job, JobError, JobState
+from leman_core.model.service_errors import (
+    ATTEMPT_FENCED,
+    INTERNAL_BUG,
+    Aborted,
+    DataLoss,
+    FailedPrecondition,
+    Internal,
+    LemanError,
+    NotFound,
+    Unavailable,
+)
+from leman_core.model.udf import UdfDefinition
+from leman_core.model.work import RowFailure, UnitFailure
+from leman_core.server.blocking import run_in_job_thread
+from leman_core.storage.lance_tables import is_other_table
+from leman_core.storage.locations import table_uri
+from leman_executor.jobs.async_helpers import retry_unavailable
+from leman_executor.jobs.job_environment import Commits, JobEnvironment, JobStore
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import Cancelled
+
+#: Failures of a unit that are no FailedPrecondition.
+_KINDS: dict[str, type[LemanError]] = {
+    INTERNAL_BUG: Internal,
+    "FUNCTION_UNAVAILABLE": Unavailable,
+    "FUNCTION_NOT_FOUND": NotFound,
+    "TABLE_DAMAGED": DataLoss,
+}
+
+
+def unit_error(failure: UnitFailure) -> LemanError:
+    """Return the job's error for a unit's failure, with what is known of the row that is to blame."""
+    error = _KINDS.get(failure.reason, FailedPrecondition)(failure.reason, failure.message)
+    if failure.row is not None:
+        error.facts.update(failed_row_facts(failure.row))
+    return error
+
+
+def too_many_failed_rows(udf: UdfDefinition, rows: int, failed: int) -> LemanError | None:
+    """Return the error (TOO_MANY_ERRORS) where more of the rows failed than the function's policy allows; else None."""
+    allowed = udf.error_policy.errors_allowed(rows)
+    if allowed is None or failed <= allowed:
+        return None
+    return FailedPrecondition(
+        "TOO_MANY_ERRORS",
+        f"UDF '{udf.name}' failed on {failed} rows, {allowed} are allowed. "
+        "JobService.ListJobErrors tells which; fix the function, or raise `max_errors` of its error policy.",
+        rows_failed=failed,
+    )
+
+
+def failed_row_facts(row: RowFailure) -> dict[str, str]:
+    """Return a failed row as the facts of an error."""
+    return {
+        "error_type": row.error_type,
+        "error_message": row.message[:500],
+        "row_address": str(row.row_address),
+        "fragment_id": str(row.fragment_id),
+        "offset": str(row.offset),
+        "attempt": str(row.attempt),
+        "traceback": row.traceback[-2000:],
+    }
+
+
+def to_job_error(error: LemanError) -> JobError:
+    """Return an error as a job keeps it."""
+    return JobError(kind=type(error).__name__, reason=error.reason, message=error.message, facts=error.facts)
+
+
+def from_job_error(error: JobError) -> LemanError:
+    """Return an error that a job kept, as it was raised; Internal where this release has no such error."""
+    kind: type[LemanError] = getattr(error_tree, error.kind, error_tree.Internal)
+    found = kind(error.reason, error.message)
+    found.facts = error.facts
+    return found
+
+
+#: Reason of Aborted.
+TABLE_REPLACED = "TABLE_REPLACED"
+
+
+def incarnation_of(job: Job, planned: str) -> str:
+    """Return the incarnation that a job is about: that of its first plan, also where an executor took the job over.
+
+    Args:
+        planned: that of a new plan; empty: of a table that Leman has not written to. It is another one, where the job's
+            is known: a table with a computed column has one, and so has a view.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+    """
+    if job.incarnation and planned != job.incarnation:
+        raise _replaced(job)
+    return job.incarnation or planned
+
+
+async def is_table_replaced(job: Job) -> bool:
+    """Tell whether another table or view has the name of the job's; False where that is not known.
+
+    Reads the table.
+    """
+    if not job.incarnation:
+        return False
+    uri = table_uri(job.request.database, job.request.table)
+    try:
+        return await run_in_job_thread(is_other_table, uri, job.incarnation)
+    except LemanError:
+        return False
+
+
+async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
+    """Return why the job cannot go on, where that is said of what has the name of its table, or its view.
+
+    Where that is another one it may be of another kind, have no such column, or hold what the function does not take:
+    the reason would be that one's. It is TABLE_REPLACED then, and the error itself otherwise.
+    """
+    if error.reason == TABLE_REPLACED:  # of a refresh it may be the source that was
+        return error if job.column is None else _replaced(job)
+    if error.reason == ATTEMPT_FENCED or not await is_table_replaced(job):
+        return error
+    return _replaced(job)
+
+
+async def check_same_table(job: Job) -> None:
+    """Check that the table of a job that has ended is the one that it was about.
+
+    Raises:
+        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+    """
+    if await is_table_replaced(job):
+        raise _replaced(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
+
+
+def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
+    """Add an event to a job whose table, or view, is at an earlier version than a recent job left it at.
+
+    The job goes on: a folder that was restored from a copy looks the same.
+
+    Args:
+        version: The latest version of the table.
+    """
+    lost = jobs.lost_commit(status.job, version)
+    if lost is None:
+        return
+    kind, name = "view" if lost.column is None else "table", lost.request.table
+    status.note(
+        "error",
+        f"{kind} '{name}' is at version {version}, but job {lost.job_id} committed version {lost.table_version}: the "
+        "newest files in _versions are gone, and with them what was committed since. Restore them from a copy before "
+        "more is written; without one the lost values are computed again",
+    )
+
+
+def _replaced(
+    job: Job,
+    fate: str = " was dropped during the job",
+    advice: str = "Send the request again if it is meant for that one",
+) -> Aborted:
+    kind, name = "View" if job.column is None else "Table", job.request.table
+    return Aborted(TABLE_REPLACED, f"{kind} '{name}'{fate}, and another one has its name now. {advice}", table=name)
+
+
+async def begin_attempt(commits: Commits, job: Job) -> None:
+    """Have the job's earlier attempts refused in its table, or its view.
+
+    From now on nothing that a frozen executor left behind is installed there. A first attempt has none before it, and
+    writes nothing. That the table is gone, or is another one, is ignored here: planning finds it out.
+
+    Raises:
+        FailedPrecondition: ATTEMPT_FENCED – a later attempt than this one has begun.
+        LemanError: what else the coordinator says.
+    """
+    try:
+        await begin_attempt_at(commits, job, table_uri(job.request.database, job.request.table), job.incarnation)
+    except NotFound:
+        return
+    except Aborted as error:
+        if error.reason != TABLE_REPLACED:
+            raise
+
+
+async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: str = "") -> None:
+    """Have the job's earlier attempts refused in a table that the job writes to.
+
+    Args:
+        incarnation: of the table that is meant; empty: whichever is there.
+
+    Raises:
+        NotFound: The table is gone.
+        Aborted: TABLE_REPLACED – it is another one.
+        LemanError: as `begin_attempt`.
+    """
+    if job.attempt > 1:
+        await _note_attempt(commits, job, uri, incarnation)
+
+
+async def give_incarnation(commits: Commits, job: Job) -> None:
+    """Have the job's table, or view, be told from others of its name, as commits need it.
+
+    A copy that somebody made with Lance has columns of Leman's, and none of what tells it from others.
+
+    Raises:
+        LemanError: as `begin_attempt`.
+    """
+    await _note_attempt(commits, job, table_uri(job.request.database, job.request.table), "")
+
+
+async def _note_attempt(commits: Commits, job: Job, uri: str, incarnation: str) -> None:
+    request_id = uuid.uuid4().hex
+    await retry_unavailable(
+        commits.begin_attempt, uri, incarnation=incarnation, attempt=job.this_attempt, request_id=request_id
+    )
 
 
 class EndingRun(Protocol):
@@ -106,15 +324,15 @@ async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awai
     try:
         await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
     except Cancelled:
-        await stop(run, services)
+        await end_stopped(run, services)
     except LemanError as error:
-        await end_by(run, error)
+        await end_with_error(run, error)
     finally:
         ticking.cancel()
         services.forget_workers(run.status.job.job_id)
 
 
-async def stop(run: EndingRun, services: JobEnvironment) -> None:
+async def end_stopped(run: EndingRun, services: JobEnvironment) -> None:
     """Leave a job that was asked to stop as CANCELLED or PAUSED."""
     if run.cancelling:
         await run.end(JobState.CANCELLED)
@@ -122,7 +340,7 @@ async def stop(run: EndingRun, services: JobEnvironment) -> None:
         await run.status.rest(services.jobs)
 
 
-async def end_by(run: EndingRun, error: LemanError) -> None:
+async def end_with_error(run: EndingRun, error: LemanError) -> None:
     """End a job by an error; one that another executor has taken over is left to it."""
     if error.reason == ATTEMPT_FENCED:
         await run.status.leave()
@@ -130,4 +348,4 @@ async def end_by(run: EndingRun, error: LemanError) -> None:
     if run.cancelling:
         await run.end(JobState.CANCELLED)
     else:
-        await run.end(JobState.FAILED, job_errors.to_job(error))
+        await run.end(JobState.FAILED, to_job_error(error))

@@ -1,4 +1,17 @@
-"""The status of a running job as watchers see it: its record, its counts, its events."""
+"""The status of a running job as its watchers see it, alone or as a part of another job.
+
+What watchers of a job are told, and how far each is. Pure.
+
+A sequence has the job's attempt in its upper half, and counts there what is told of the attempt. The end of a job has
+the last sequence of its attempt, so that every executor tells it under the same one, also when it knows the job from
+history alone.
+
+How often watchers are told of progress: however many they are, they leave the executor time for others.
+
+The status of a running job as watchers see it: its record, its counts, its events.
+
+A backfill that is part of another job: that job is the one in the history, and the one that watchers know.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +19,99 @@ import asyncio
 import contextlib
 import textwrap
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 
-from leman_core.model.errors import LemanError
 from leman_core.model.job import Job, JobError, JobEvent, JobState, Progress
+from leman_core.model.service_errors import LemanError
 from leman_core.model.work import RowFailure
-from leman_core.telemetry import measures
+from leman_core.telemetry import instruments
 from leman_core.telemetry.tracing import Span
-from leman_executor.jobs import job_news
-from leman_executor.jobs.function_env import NO_ENV
+from leman_executor.jobs.job_environment import JobStore
 from leman_executor.jobs.job_metrics import JobMetrics
-from leman_executor.jobs.job_news import JobNews
-from leman_executor.jobs.ports import JobStore
-from leman_executor.jobs.watcher_pace import WatcherPace
-from leman_executor.lineage.events import Lineage
+from leman_executor.jobs.lineage import LineageFacts
+from leman_executor.jobs.work_context import NO_ENV
+
+_COUNT_BITS = 32
+
+
+class JobUpdate(NamedTuple):
+    """One message to a watcher."""
+
+    sequence: int
+    """How far the watcher is with it: it never falls."""
+    job: Job
+    events: Sequence[JobEvent] = ()
+    """What happened since the sequence that the watcher saw last."""
+    events_missing: bool = False
+    """Some of it may be known to nobody any more."""
+
+    @property
+    def is_last(self) -> bool:
+        """Tell whether the job has ended and nothing follows."""
+        return self.job.state.terminal and self.sequence >= last_sequence(self.job.attempt)
+
+
+def first_sequence(attempt: int) -> int:
+    """Return the sequence before everything that is told of an attempt."""
+    return attempt << _COUNT_BITS
+
+
+def last_sequence(attempt: int) -> int:
+    """Return the sequence of the end of a job, which an attempt reached."""
+    return first_sequence(attempt + 1) - 1
+
+
+def events_known_after(attempt: int) -> int:
+    """Return the sequence after which who has the job has all events: those of earlier attempts were told elsewhere."""
+    return first_sequence(attempt) if attempt > 1 else 0
+
+
+def last_event(job: Job) -> JobEvent:
+    """Return the last event of a job that has ended."""
+    return JobEvent(last_sequence(job.attempt), job.ended_at or job.updated_at, "state", job.state.value)
+
+
+def update_from_history(job: Job, seen: int) -> JobUpdate:
+    """Return what a watcher is told who has seen so much of a job that this executor knows from history alone.
+
+    Of a job that goes on elsewhere it gets no further than to the attempt's beginning: who has the job tells the rest.
+    """
+    if job.state.terminal:
+        end = last_event(job)
+        new = seen < end.sequence
+        return JobUpdate(end.sequence, job, [end] if new else [], events_missing=new)
+    return JobUpdate(max(seen, first_sequence(job.attempt)), job, events_missing=seen < events_known_after(job.attempt))
+
+
+#: To all watchers of an executor together. What happened to a job is told at once, and does not count.
+_MESSAGES_PER_SECOND = 500
+
+
+class WatcherPace:
+    """The watchers of one executor."""
+
+    def __init__(self) -> None:
+        self._watchers = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Count one more watcher while the block runs."""
+        self._watchers += 1
+        try:
+            yield
+        finally:
+            self._watchers -= 1
+
+    @property
+    def seconds(self) -> float:
+        """Return the time between two messages of progress to one watcher."""
+        return self._watchers / _MESSAGES_PER_SECOND
+
 
 _log = structlog.get_logger(__name__)
 
@@ -48,7 +136,7 @@ class JobStatus:
         #: None: it is not traced.
         self.span: Span | None = None
         #: None: there is no plan yet.
-        self.lineage: Lineage | None = None
+        self.lineage: LineageFacts | None = None
         #: Whether it is known that the table had no index when the job committed last.
         self.without_indexes = False
         #: The row on which the job failed.
@@ -59,10 +147,10 @@ class JobStatus:
         self.pace = WatcherPace()
         self._lost = False
         self._env: Mapping[str, str] = NO_ENV
-        self.sequence = job_news.first_sequence(job.attempt)
+        self.sequence = first_sequence(job.attempt)
         self._events: list[JobEvent] = []
         #: All events after this sequence are kept.
-        self._kept_after = job_news.events_known_after(job.attempt)
+        self._kept_after = events_known_after(job.attempt)
         #: Notified when anything changed, and when something happened that is told at once.
         self._changed = asyncio.Condition()
         self._happened = asyncio.Condition()
@@ -105,7 +193,7 @@ class JobStatus:
         """Record an event; watchers see it with the next tick."""
         self.sequence += 1
         self._keep(JobEvent(self.sequence, time.time(), kind, message))
-        measures.JOB_EVENTS.add(1, {measures.EVENT: kind})
+        instruments.JOB_EVENTS.add(1, {instruments.EVENT: kind})
         say = _log.warning if kind == "stall" else _log.info
         say(message, job_id=self.job.job_id, database=self.job.request.database, event_kind=kind)
 
@@ -189,7 +277,7 @@ class JobStatus:
         self.job = job
         if job.state.terminal:
             self._env = NO_ENV
-            end = job_news.end_of(job)
+            end = last_event(job)
             self.sequence = end.sequence
             self._keep(end)
             _log.info(end.message, job_id=job.job_id, database=job.request.database, event_kind=end.kind)
@@ -197,7 +285,7 @@ class JobStatus:
             self.note("state", job.state.value)
         await self.publish()
 
-    async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobNews]:
+    async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
         """Yield a watcher's view: the state now, then every change, the last one terminal unless the job is lost.
 
         Where nothing but counts has changed, the next message comes when the pace allows it.
@@ -230,9 +318,9 @@ class JobStatus:
     def _last_event(self) -> int:
         return self._events[-1].sequence if self._events else 0
 
-    def _news_since(self, seen: int) -> JobNews:
+    def _news_since(self, seen: int) -> JobUpdate:
         events = [event for event in self._events if event.sequence > seen]
-        return JobNews(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
+        return JobUpdate(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
 
     def _view(self) -> Job:
         """Return the job as it stands: one object for all watchers until there is news, or for a second."""
@@ -253,3 +341,72 @@ class JobStatus:
                 last = now
                 await self.publish()
                 seen = self.sequence
+
+
+#: Events of a part that are told as events of the whole job.
+PARENT_EVENT_KINDS = frozenset({"error", "resources", "stall", "wait"})
+
+
+class ChildJobStore:
+    """The job store of a backfill that is part of another job."""
+
+    def __init__(self, jobs: JobStore) -> None:
+        self._jobs = jobs
+
+    async def save(self, job: Job) -> Job:
+        """Return the job without storing it."""
+        return job
+
+    async def save_error(self, job: Job, row: RowFailure) -> None:
+        """Store a failed row, as for any backfill."""
+        await self._jobs.save_error(job, row)
+
+    def failed_in(self, _job: Job) -> tuple[str, ...]:
+        """Return nothing: what failed before the whole job is told of that."""
+        return ()
+
+    def lost_commit(self, _job: Job, _version: int) -> None:
+        """Return None: the whole job looks for it."""
+
+
+class ChildJobStatus(JobStatus):
+    """The status of a part; what its watchers would have to know is said of the whole job.
+
+    Args:
+        told: kinds of events that are told as the whole job's.
+        name: stands before their messages; empty: nothing does.
+    """
+
+    def __init__(self, job: Job, whole: JobStatus, told: AbstractSet[str] = PARENT_EVENT_KINDS, name: str = "") -> None:
+        super().__init__(job)
+        self._whole = whole
+        self.span = whole.span
+        self._told = told
+        self._name = name
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether the whole job is lost: both are one job."""
+        return self._whole.lost
+
+    def lose(self) -> None:
+        """Mark the whole job as lost."""
+        self._whole.lose()
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """Return the environment of the whole job."""
+        return self._whole.env
+
+    def update(self, **changes: Any) -> None:
+        """Change the status; stalls are passed on to the whole job, which waits for the same."""
+        super().update(**changes)
+        if "stalls" in changes:
+            self._whole.update(stalls=changes["stalls"])
+
+    def note(self, kind: str, message: str) -> None:
+        """Note an event, as one of the whole job where its watchers have to know of it."""
+        if kind in self._told:
+            self._whole.note(kind, f"{self._name}: {message}" if self._name else message)
+        else:
+            super().note(kind, message)

@@ -1,33 +1,299 @@
-"""The execution of one plan: workers compute its units, and finished files are committed."""
+"""Execute one plan: a fleet of workers computes its units, and finished fragments are committed.
+
+Commits of rows inside fragments that are still being computed, so that a long job shows what it has.
+
+A fragment is committed when all of its rows are done, which may take hours where a function is slow. In between, its
+stored rows are committed as a partial file: after the first seconds, and then at intervals that double, so that a job
+of a day makes a dozen such commits, and a short one none. A job whose fragments are finished as fast needs none either.
+
+The workers of one plan: they are started, and silent ones replaced, until the plan's work ends.
+
+The execution of one plan: workers compute its units, and finished files are committed.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
+import time
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
-from leman_core.model.errors import LemanError
-from leman_core.model.plan import Plan
-from leman_core.model.task_columns import PlannedTasks
+import structlog
+
+from leman_core.model.plan import CheckpointRef, FragmentTask, Plan, PlanHeader, StagedFile
+from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.row_positions import count_offsets, merge_ranges
+from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.udf import UdfKind
 from leman_core.model.work import WorkContext
-from leman_executor.jobs.async_helpers import all_or_first
+from leman_executor.jobs.async_helpers import ignore_result, run_all_or_raise
 from leman_executor.jobs.commit_cadence import CommitCadence
-from leman_executor.jobs.committer import Committer
-from leman_executor.jobs.job_environment import JobEnvironment, slots_of
+from leman_executor.jobs.committer import Committer, PartialFile, RetainedReservations
+from leman_executor.jobs.job_environment import CheckpointMaintenance, JobEnvironment, task_slots_for
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.left_reservations import LeftReservations
-from leman_executor.jobs.partial_commits import PartialCadence, PartialCommits
 from leman_executor.jobs.unit_source import PlanUnits
 from leman_executor.jobs.work_context import RenewedStores, work_context
-from leman_executor.jobs.worker_fleet import WorkerFleet
-from leman_executor.scheduling.crash_tracker import CrashTracker
+from leman_executor.scheduling.crash_tracker import CrashTracker, ServerBreaks
 from leman_executor.scheduling.dispatcher import ExecutorEndpoint
-from leman_executor.scheduling.reservation_waits import ReservationWaits
-from leman_executor.scheduling.resources import TaskSlots
-from leman_executor.scheduling.server_breaks import ServerBreaks
-from leman_executor.scheduling.stalls import WorkerWatch
+from leman_executor.scheduling.stalls import ReservationWaits, WorkerWatch
+from leman_executor.scheduling.task_slots import TaskSlots
 from leman_executor.scheduling.work_queue import WorkQueue
+
+_log = structlog.get_logger(__name__)
+
+#: The largest share of a job's time that may go into writing partial files, and the assumed speed of writing.
+_SHARE, _BYTES_A_SECOND = 0.05, 200 << 20
+#: With `commit_rows`: the shortest time between two commits, and between two looks.
+_LEAST_PAUSE_SECONDS, _LOOK_SECONDS = 1.0, 0.5
+#: Fragments in one commit.
+_MOST_FRAGMENTS = 256
+
+
+class PartialCadence:
+    """When stored rows of unfinished fragments are committed. Pure: no I/O, no clock.
+
+    Args:
+        first_seconds: How long the table has got nothing from the plan when the first ones are; 0: none are committed.
+        rows: Rows of each commit, where the request says that; 0: chosen.
+    """
+
+    def __init__(self, first_seconds: float, rows: int = 0) -> None:
+        self._interval = _LEAST_PAUSE_SECONDS if rows and first_seconds else first_seconds
+        self._rows = rows
+        self._last_cost = 0.0
+
+    @property
+    def never(self) -> bool:
+        """Tell whether there is no such commit at all."""
+        return not self._interval
+
+    def left(self, since_last: float, stored_bytes: int, new_rows: int) -> float:
+        """Return how long to wait for the next commit, or before asking again.
+
+        Args:
+            since_last: How long ago the plan committed something, or began.
+            stored_bytes: What the plan has stored so far.
+            new_rows: Rows that a commit would show and the last one did not.
+        """
+        if new_rows < self._rows:
+            return _LOOK_SECONDS
+        cost = max(self._last_cost, stored_bytes / _BYTES_A_SECOND)
+        return max(self._interval, cost / _SHARE) - since_last
+
+    def committed(self, seconds: float) -> None:
+        """Learn how long the files of a commit took to write."""
+        self._last_cost = seconds
+        if not self._rows:
+            self._interval *= 2
+
+
+class PartialCommits:
+    """The partial commits of one plan."""
+
+    def __init__(
+        self,
+        context: WorkContext,
+        maintenance: CheckpointMaintenance,
+        committer: Committer,
+        cadence: PartialCadence,
+        units: PlanUnits,
+    ) -> None:
+        self._context = context
+        self._maintenance = maintenance
+        self._committer = committer
+        self._cadence = cadence
+        self._units = units
+        #: By fragment, what its last partial file was made of.
+        self._shown: dict[int, _Part] = {}
+
+    @staticmethod
+    def are_for(header: PlanHeader) -> bool:
+        """Tell whether a plan's unfinished fragments can be committed: whatever is stored says of each row what it is.
+
+        With a filter, or in a retry, rows are left out for other reasons.
+        """
+        return not (header.where or header.failed_only or header.inputs_version or header.input_source is not None)
+
+    @property
+    def never(self) -> bool:
+        """Tell whether there is no such commit at all."""
+        return self._cadence.never
+
+    async def run(self, until: asyncio.Future[None]) -> None:
+        """Commit now and then, until the plan's own commits are done. A failure ends only this."""
+        while not (self._cadence.never or until.done()):
+            new_rows = sum(part.new_rows for part in self._parts())
+            since_last = self._committer.seconds_since_last
+            left = self._cadence.left(since_last, self._units.stored_bytes, new_rows)
+            left = max(left, self._committer.pause_seconds - since_last)
+            if left > 0:
+                await asyncio.wait((until,), timeout=left)
+                continue
+            try:
+                await self._commit(until)
+            except LemanError as error:
+                _log.warning("stored rows are not committed before their fragments", error=error.message)
+                return
+
+    async def _commit(self, until: asyncio.Future[None]) -> None:
+        """Write the files of the fragments with most new rows, and commit them."""
+        begin = time.monotonic()
+        made: list[PartialFile] = []
+        for part in self._parts()[:_MOST_FRAGMENTS]:
+            staged = await self._written(part, until)
+            if until.done():
+                return
+            if staged is not None:
+                made.append(PartialFile(part.task, staged))
+                self._shown[part.task.fragment_id] = part
+        self._cadence.committed(time.monotonic() - begin)
+        if made:
+            await self._committer.commit_partial(made)
+
+    async def _written(self, part: _Part, until: asyncio.Future[None]) -> StagedFile | None:
+        """Write a file in a thread, which ends soon where the plan does."""
+        stop = threading.Event()
+        refs = list(part.checkpoints.values())
+        writing = asyncio.ensure_future(self._maintenance.write_partial(self._context, part.task, refs, stop))
+        try:
+            await asyncio.wait((writing, until), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not writing.done():
+                stop.set()
+        return await writing
+
+    def _parts(self) -> list[_Part]:
+        """Return the fragments that have got rows since their last partial file, those with most of them first."""
+        found = []
+        for fragment_id, (task, refs) in self._units.stored().items():
+            if not self._committer.takes_partial(fragment_id) or (task.current_file and not task.extend_current):
+                continue  # the last: its rows have values of another version, which stay until all have new ones
+            before = self._shown.get(fragment_id)
+            every = dict(before.checkpoints) if before is not None else {}
+            every |= {ref.key: ref for ref in refs if ref.settles}
+            rows = count_offsets(merge_ranges(ref.range for ref in every.values()))
+            new = rows - (before.rows if before is not None else 0)
+            if new > 0 and rows < task.physical_rows:
+                found.append(_Part(task, every, rows, new))
+        return sorted(found, key=lambda part: (-part.new_rows, part.task.fragment_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is stored of a fragment, by key, and how many of these rows no partial file has."""
+
+    task: FragmentTask
+    checkpoints: Mapping[str, CheckpointRef]
+    rows: int
+    new_rows: int
+
+
+class WorkerFleet:
+    """The workers of one plan; they get their work from `units`."""
+
+    def __init__(
+        self,
+        status: JobStatus,
+        services: JobEnvironment,
+        context: WorkContext,
+        slots: TaskSlots,
+        units: PlanUnits,
+    ) -> None:
+        self._status = status
+        self._services = services
+        self._context = context
+        self._profile = slots.profile
+        self._units = units
+        self._count = slots.count
+        self._missing = 0
+        self._replaced = 0
+        self._begun: asyncio.Future[None] | None = None
+
+    def begin(self, address: ExecutorEndpoint) -> None:
+        """Start the workers that `until_end` is going to wait for."""
+        self._begun = self._start(address, self._count)
+
+    def grow(self, count: int) -> None:
+        """Have so many workers from now on."""
+        self._missing += max(0, count - self._count)
+        self._count = max(self._count, count)
+        self._units.changed.set()
+
+    async def until_end(self, address: ExecutorEndpoint) -> Unavailable | None:
+        """Run workers until no unit is left, they end by themselves, or a unit's failure ends the job.
+
+        Returns:
+            The error where Spark gave up on a worker, else None. It is a failure only where it happens before a worker
+            has asked for a unit: the units of dead workers are counted.
+        """
+        begun, self._begun = self._begun, None
+        workers = {begun or self._start(address, self._count)}
+        self._missing, self._replaced = 0, self._units.silent_workers
+        refused: Unavailable | None = None
+        while workers:
+            await self._something(workers)
+            if self._units.failure.done():
+                for worker in workers:
+                    worker.cancel()
+                self._units.failure.result()
+            if self._units.worked_off and self._context.udf.kind is not UdfKind.SQL:
+                await self._leave(workers)
+                return None
+            if more := self._to_start():
+                workers.add(self._start(address, more))
+            for worker in {worker for worker in workers if worker.done()}:
+                workers.remove(worker)
+                refused = self._refusal(worker) or refused
+        return refused
+
+    def _to_start(self) -> int:
+        """Return how many workers to start: those for a cluster that grew, and replacements of silent ones."""
+        silent = self._units.silent_workers
+        more = self._missing + silent - self._replaced
+        self._missing, self._replaced = 0, silent
+        return more
+
+    def _start(self, address: ExecutorEndpoint, count: int) -> asyncio.Future[None]:
+        """Start workers, in this process where no user code is to run, else on Spark."""
+        work: Awaitable[None]
+        if self._context.udf.kind is UdfKind.SQL:
+            work = self._services.local.run_workers(self._units, self._context, count)
+        else:
+            self._status.metrics.spark_jobs += 1
+            additional = bool(self._units.handed_out)
+            work = self._services.spark.run_workers(address, self._context, count, self._profile, additional=additional)
+        workers = asyncio.ensure_future(work)
+        workers.add_done_callback(ignore_result)
+        return workers
+
+    async def _something(self, workers: set[asyncio.Future[None]]) -> None:
+        """Wait until a worker ends, one is to be started, all is done, or a unit's failure ends the job."""
+        changed = asyncio.ensure_future(self._units.changed.wait())
+        either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+        self._units.changed.clear()
+
+    async def _leave(self, workers: set[asyncio.Future[None]]) -> None:
+        if self._units.silent_workers:  # nobody waits for these
+            await self._services.spark.stop_job(self._status.job.job_id)
+        for worker in workers:
+            worker.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
+        await asyncio.gather(*workers, return_exceptions=True)
+
+    def _refusal(self, worker: asyncio.Future[None]) -> Unavailable | None:
+        try:
+            worker.result()
+        except Unavailable as error:
+            self._status.note("error", error.message)
+            return error
+        return None
+
 
 #: Reason of a refusal where another writer of the column came first.
 _FASTER = "FRAGMENT_CHANGED"
@@ -36,7 +302,7 @@ _FRUITLESS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Unsettled:
+class UnsettledReasons:
     """Why something of a plan is left."""
 
     waiting: int
@@ -87,7 +353,7 @@ class PlanExecution:
             first_unit=status.metrics.units,
         )
         self._context: WorkContext = work_context(status.job, plan.header, settings, waits.dead, status.env)
-        self._left = LeftReservations(services.reservations, self._context)
+        self._left = RetainedReservations(services.reservations, self._context)
         cadence = CommitCadence(
             granularity=spec.commit_granularity,
             planned=len(plan.tasks),
@@ -154,7 +420,7 @@ class PlanExecution:
         if self._address is not None:
             await self._services.dispatcher.close(self._address)
 
-    async def work(self) -> Unsettled | None:
+    async def work(self) -> UnsettledReasons | None:
         """Compute and commit what the plan lists, and return what is left; None when everything is committed."""
         own = 0 if self._address is None else 1
         if self._slots.note and self._status.metrics.spark_jobs == own:
@@ -164,7 +430,7 @@ class PlanExecution:
         committing = asyncio.create_task(self._committer.run())
         try:
             work = self._compute(), self._watch_workers(committing), self._left.keep_until(committing)
-            await all_or_first(*work, self._partial.run(committing), asyncio.shield(committing))
+            await run_all_or_raise(*work, self._partial.run(committing), asyncio.shield(committing))
         except BaseException:
             await self._services.stop_workers(self._status.job.job_id)
             await self._left.give_all_back(self._work_queue.scopes_out)
@@ -183,7 +449,7 @@ class PlanExecution:
         self._units.stop()
         self._services.stop_units(self._status.job.job_id)
 
-    def _unsettled(self, *, unusable: bool) -> Unsettled | None:
+    def _unsettled(self, *, unusable: bool) -> UnsettledReasons | None:
         stopped = self._units.stopping and not self._work_queue.empty
         rejected = [f"{outcome.reason}: {outcome.message}" for outcome in self._committer.rejected]
         trouble, waiting = self._units.trouble, self._work_queue.busy_fragments
@@ -192,7 +458,7 @@ class PlanExecution:
         why = "; ".join(list(dict.fromkeys([*trouble, *rejected]))[:3])
         overtaken = self._units.cleaned_up and all(outcome.reason == _FASTER for outcome in self._committer.rejected)
         pending = 0 if rejected or trouble else waiting
-        return Unsettled(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
+        return UnsettledReasons(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
         """Commit what is finished of a job that ends early, unless another executor has the job by now."""
@@ -263,7 +529,7 @@ class PlanExecution:
 
     def _usable_slots(self) -> TaskSlots:
         """Return the task slots of the job, no more than there are rows to compute, or files to write."""
-        found = slots_of(self._plan.header.udf, self._status.job.backfill.concurrency, self._services)
+        found = task_slots_for(self._plan.header.udf, self._status.job.backfill.concurrency, self._services)
         useful = max(1, self._plan.header.rows_to_compute, len(self._plan.tasks))
         return replace(found, count=min(found.count, useful))
 

@@ -1,15 +1,20 @@
-"""The units of one plan: workers are given units as they ask, and units come back as workers report, fail or die."""
+"""The units of one plan go to workers as these ask, and come back as they report, fail or die.
+
+The spans of the units of one plan: from the moment a worker is given one until it is done with it, or dies.
+
+The units of one plan: workers are given units as they ask, and units come back as workers report, fail or die.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
 
-from leman_core.model.errors import LemanError
+from leman_core.model.databases import StoreOptions
 from leman_core.model.plan import CheckpointRef, FragmentTask, Plan
-from leman_core.model.ranges import subtract, total
-from leman_core.model.store import StoreOptions
-from leman_core.model.task_columns import PlannedTasks
+from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.row_positions import count_offsets, subtract_ranges
+from leman_core.model.service_errors import LemanError
 from leman_core.model.work import (
     FragmentResult,
     InFlightRows,
@@ -19,21 +24,66 @@ from leman_core.model.work import (
     WorkUnit,
 )
 from leman_core.storage.storage_errors import DENIED, STORE_UNAVAILABLE
-from leman_core.telemetry import measures
-from leman_executor.jobs import job_errors
-from leman_executor.jobs.async_helpers import may_be_unheard
-from leman_executor.jobs.committer import Committer
+from leman_core.telemetry import instruments, tracing
+from leman_core.telemetry.tracing import Span, SpanAttributes
+from leman_executor.jobs import job_run
+from leman_executor.jobs.async_helpers import ignore_result
+from leman_executor.jobs.committer import Committer, RetainedReservations
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.left_reservations import LeftReservations
-from leman_executor.jobs.unit_spans import UnitSpans
 from leman_executor.jobs.work_context import RenewedStores
-from leman_executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
-from leman_executor.scheduling.poison_rows import decide, describe
-from leman_executor.scheduling.reassigned import ReassignedUnits, given_back
-from leman_executor.scheduling.reservation_waits import ReservationWaits
-from leman_executor.scheduling.server_breaks import ServerBreaks
-from leman_executor.scheduling.stalls import WorkerWatch
+from leman_executor.scheduling.crash_tracker import (
+    Crash,
+    CrashTracker,
+    ReassignedUnits,
+    ServerBreaks,
+    decide_after_crash,
+    describe_rows,
+    give_back_outcome,
+    rows_in_flight,
+)
+from leman_executor.scheduling.stalls import ReservationWaits, WorkerWatch
 from leman_executor.scheduling.work_queue import WorkQueue
+
+
+class UnitSpans:
+    """The spans of units that workers have; None: their job is not traced, and nothing is done."""
+
+    def __init__(self, job: Span | None) -> None:
+        self._job = job if job is not None and job.traceparent else None
+        self._open: dict[str, Span] = {}
+
+    def begin(self, unit: WorkUnit, worker: str) -> WorkUnit:
+        """Take in that a worker is given a unit; return it as the worker gets it, which then tells what it did."""
+        if self._job is None:
+            return unit
+        attributes: SpanAttributes = {
+            "leman.unit.id": unit.unit_id,
+            "leman.worker": worker,
+            "leman.fragments": len(unit.works),
+        }
+        span = tracing.start_span("unit", self._job, attributes)
+        if span is None:
+            return unit
+        self._open[unit.unit_id] = span
+        return replace(unit, traceparent=span.traceparent)
+
+    def end(self, outcome: UnitOutcome) -> None:
+        """Take in what a worker did."""
+        span = self._open.pop(outcome.unit_id, None)
+        if span is None:
+            return
+        for done in outcome.spans:
+            about = {"leman.seconds": done.seconds, "leman.times": done.times}
+            tracing.record_span(done.name, span, done.begin, done.end, about)
+        span.note({"leman.rows": sum(result.rows_evaluated for result in outcome.results)})
+        span.end(outcome.failure.reason if outcome.failure is not None else "")
+
+    def lost(self, unit_id: str) -> None:
+        """Take in that a unit's worker died, or is silent."""
+        span = self._open.pop(unit_id, None)
+        if span is not None:
+            span.end("WorkerLost")
+
 
 #: Reason of a unit's failure where others committed a version and cleaned up the one that was planned.
 _CLEANED_UP = "VERSION_NOT_FOUND"
@@ -56,7 +106,7 @@ class PlanUnits:
         *,
         work_queue: WorkQueue,
         committer: Committer,
-        left: LeftReservations,
+        left: RetainedReservations,
         waits: ReservationWaits,
         watch: WorkerWatch,
         crashes: CrashTracker,
@@ -103,7 +153,7 @@ class PlanUnits:
         self.changed = asyncio.Event()
         #: The failure of a unit that ends the job.
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.failure.add_done_callback(may_be_unheard)
+        self.failure.add_done_callback(ignore_result)
 
     @property
     def with_workers(self) -> int:
@@ -157,7 +207,7 @@ class PlanUnits:
         Nobody is blamed. If the silent one comes back after all, whichever file is complete first counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
-        self._status.note("stall", f"handed out again, as the worker is silent: {describe(rows_in_flight(unit))}")
+        self._status.note("stall", f"handed out again, as the worker is silent: {describe_rows(rows_in_flight(unit))}")
         self._status.metrics.lost(unit.unit_id)
         self._spans.lost(unit.unit_id)
         self._work_queue.give_back(unit, (), self._crashes.stored_by(unit))
@@ -202,7 +252,7 @@ class PlanUnits:
         """Remember which rows a worker computes, for the case that it dies."""
         self._watch.moved(unit.unit_id)
         self.stored_bytes += in_flight.stored_bytes
-        measures.STORED.add(in_flight.stored_bytes, {measures.FILE_KIND: "checkpoint"})
+        instruments.STORED.add(in_flight.stored_bytes, {instruments.FILE_KIND: "checkpoint"})
         self._crashes.heard(unit.unit_id, in_flight)
 
     def stored(self) -> dict[int, tuple[FragmentTask, list[CheckpointRef]]]:
@@ -247,7 +297,7 @@ class PlanUnits:
         self._crashes.settled(result.fragment_id)
         self._left.note_staged(task)
         if result.fragment_id not in self._committer.files:
-            measures.STORED.add(result.staged.size_bytes, {measures.FILE_KIND: "column"})
+            instruments.STORED.add(result.staged.size_bytes, {instruments.FILE_KIND: "column"})
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
@@ -260,13 +310,13 @@ class PlanUnits:
         crash = self._crashes.lost(unit)
         self._status.metrics.lost(unit.unit_id, self._rows_stored(unit, crash))
         self._work_queue.give_back(unit, crash.held, crash.stored)
-        decision = decide(crash, self._crashes, self._udf)
+        decision = decide_after_crash(crash, self._crashes, self._udf)
         what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
         if decision.quarantined is not None:
             self._work_queue.quarantine(decision.quarantined)
-            self._status.note("error", f"{what}; recorded as failed: {describe(crash.held)}")
+            self._status.note("error", f"{what}; recorded as failed: {describe_rows(crash.held)}")
         else:
-            self._status.note("error", f"{what}; handed out again: {describe(crash.held or rows_in_flight(unit))}")
+            self._status.note("error", f"{what}; handed out again: {describe_rows(crash.held or rows_in_flight(unit))}")
         self._pause = decision.pause
         if decision.error is not None:
             self._blame(decision.error, decision.row)
@@ -278,12 +328,14 @@ class PlanUnits:
         if self._some_rows or any(work.task.deleted_rows for work in unit.works):
             return None
         stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)
-        return sum(total(work.ranges) - total(subtract(work.ranges, ranges)) for work, ranges in stored)
+        return sum(
+            count_offsets(work.ranges) - count_offsets(subtract_ranges(work.ranges, ranges)) for work, ranges in stored
+        )
 
     def _blame(self, error: LemanError, row: RowFailure | None) -> None:
         if row is not None and self._status.blamed is None:
             self._status.blamed = row
-            error.facts.update(job_errors.facts_of(row))
+            error.facts.update(job_run.failed_row_facts(row))
 
     def _wake(self) -> None:
         """Wake those that wait, as something came back from a worker: there may be new work, or no more at all."""
@@ -322,7 +374,7 @@ class PlanUnits:
             return outcome
         worker = self._watch.worker_of(outcome.unit_id)
         self._status.note("error", f"{worker} gives its rows back, as servers answer others: {failure.message}")
-        return given_back(outcome, unit, self._crashes.stored_by(unit))
+        return give_back_outcome(outcome, unit, self._crashes.stored_by(unit))
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
         """Take in what a silent worker did that came back; it counts where no other worker was faster."""
@@ -342,8 +394,8 @@ class PlanUnits:
             return None
         if failure.row is not None:
             self._status.blamed = failure.row
-        return job_errors.of_unit(failure)
+        return job_run.unit_error(failure)
 
     def _too_many_errors(self) -> LemanError | None:
         metrics = self._status.metrics
-        return job_errors.too_many(self._udf, metrics.budget_rows, metrics.budget_failed)
+        return job_run.too_many_failed_rows(self._udf, metrics.budget_rows, metrics.budget_failed)

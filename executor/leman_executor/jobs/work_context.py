@@ -1,24 +1,120 @@
-"""The work context of a plan: what every worker of the job must know."""
+"""What each worker of a job is given: the environment of its functions, and the work context of the plan.
+
+Environment variables of a job: who may give them, which functions have them, and how a job ends that lost them.
+
+The work context of a plan: what every worker of the job must know.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Self
 
 import pyarrow as pa
 
-from leman_core.functions import blobs
-from leman_core.functions.remote.credentials import access_to
-from leman_core.model.job import Job
+from leman_core.functions import arrow_types
+from leman_core.functions.function_definitions import FunctionPolicy
+from leman_core.functions.server_credentials import access_to
+from leman_core.model.databases import StoreOptions
+from leman_core.model.job import Job, JobError
 from leman_core.model.plan import PlanHeader
-from leman_core.model.store import StoreOptions
-from leman_core.model.udf import UdfDefinition
-from leman_core.model.work import RemoteRef, UdfRef, WorkContext, WorkUnit
+from leman_core.model.service_errors import FailedPrecondition, PermissionDenied
+from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
+from leman_core.model.work import FunctionSpec, RemoteRef, WorkContext, WorkUnit
+from leman_core.server.callers import check_code
 from leman_core.settings import Settings
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.object_stores.known import options_for, were_renewed
-from leman_executor.jobs.function_env import KINDS_WITH_ENV, NO_ENV
+from leman_core.storage.checkpoint_store import checkpoint_root
+from leman_core.storage.object_stores import options_for, were_renewed
 from leman_executor.worker.error_store import errors_uri
+
+NO_ENV: Mapping[str, str] = MappingProxyType({})
+#: Most notices that are remembered.
+_NOTICES = 1024
+#: Kinds of functions that run in a process of their own.
+KINDS_WITH_ENV = frozenset(UdfKind) - {UdfKind.SQL, UdfKind.REMOTE}
+
+
+def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition]) -> None:
+    """Check that a function has an environment that variables can be set in, where some are given.
+
+    Raises:
+        FailedPrecondition: ENV_NOT_USABLE.
+    """
+    if not env or any(udf.kind in KINDS_WITH_ENV for udf in functions):
+        return
+    raise FailedPrecondition(
+        "ENV_NOT_USABLE",
+        "Nothing here has an environment of the job's: SQL runs in the services, and remote functions on their own "
+        "servers. Leave env out, and give a remote function's server what it needs",
+        field="env",
+    )
+
+
+def check_functions_unchanged(
+    env: Mapping[str, str], before: Mapping[str, FunctionVersion], now: Mapping[str, FunctionVersion]
+) -> None:
+    """Check that values are given to no other functions than those of which a job was made, by column.
+
+    Raises:
+        PermissionDenied: ENV_NOT_ALLOWED.
+    """
+    for column, function in now.items():
+        if env and before.get(column) != function:
+            had = f"had {before[column]}" if column in before else "was not there"
+            listed = ", ".join(sorted(env))
+            raise PermissionDenied(
+                "ENV_NOT_ALLOWED",
+                f"Column {column} {had} when the job was given environment variables ({listed}), and has {function} "
+                "now, which is given none. What was finished is kept; run it again with env if that one may have them",
+                column=column,
+                env_names=listed,
+            )
+
+
+def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
+    """Check that the caller may give functions these variables.
+
+    Raises:
+        PermissionDenied: ENV_NOT_ALLOWED; ROLE_REQUIRED, where nothing says which ones there may be.
+    """
+    if env and not policy.env_names:
+        check_code("Giving functions environment variables")
+    policy.check_env(env)
+
+
+class EnvNotices:
+    """Which notices about variables that do not outlive the services were given: one for each database and set of
+    names is enough."""
+
+    def __init__(self) -> None:
+        self._given: set[tuple[str, tuple[str, ...]]] = set()
+
+    def next(self, database: str, names: Iterable[str]) -> str:
+        """Return the notice for a job that begins; empty where an earlier job had the same one."""
+        asked = database, tuple(sorted(names))
+        if asked in self._given:
+            return ""
+        if len(self._given) >= _NOTICES:
+            self._given.clear()
+        self._given.add(asked)
+        return f"{', '.join(asked[1])} kept in memory only: if all services stop, run the job again with env"
+
+
+def env_lost_error(job_id: str, names: Iterable[str], stored: int) -> JobError:
+    """Return why a job fails whose variables have no values any more.
+
+    Args:
+        stored: How many of its rows are stored.
+    """
+    listed = ", ".join(names)
+    message = (
+        f"The executor that ran this job is gone, and with it the values of its environment variables ({listed}): they "
+        f"are in memory alone. What was finished is kept ({stored:,} rows); run it again with env. "
+        "LEMAN_EXECUTOR__ENV_FOLDER keeps such values over a restart."
+    )
+    facts = {"job_id": job_id, "env_names": listed}
+    return JobError(kind="FailedPrecondition", reason="ENV_LOST", message=message, facts=facts)
 
 
 def work_context(
@@ -37,7 +133,7 @@ def work_context(
         FailedPrecondition: FUNCTION_ACCESS_DENIED, where the credentials of a remote function cannot be read.
     """
     udf, spec = header.udf, job.backfill
-    field = blobs.values_field(header.output.field.arrow)
+    field = arrow_types.values_field(header.output.field.arrow)
     return WorkContext(
         job_id=job.job_id,
         uri=header.uri,
@@ -50,7 +146,7 @@ def work_context(
         input_source=header.input_source,
         inputs_version=header.inputs_version,
         manifest=header.manifest,
-        udf=UdfRef(
+        udf=FunctionSpec(
             name=udf.name,
             version=udf.version,
             kind=udf.kind,

@@ -9,19 +9,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leman_core.model.errors import Aborted, Internal
 from leman_core.model.plan import StagedFile
-from leman_core.model.refresh import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
+from leman_core.model.service_errors import Aborted, Internal
+from leman_core.model.view import AskedCommit, RefreshPlan, RefreshResult, ResolvedFunction
 from leman_core.process.crash_points import crash_point
-from leman_core.storage.views import files as view_files
-from leman_core.storage.views.scratch_table import ScratchTable
-from leman_executor.jobs.async_helpers import patiently
-from leman_executor.refresh import file_layout
-from leman_executor.refresh.failed_row_upkeep import FirstFailures
-from leman_executor.refresh.file_layout import Ints
-from leman_executor.refresh.refresh_work import FileWork, RefreshWork
-from leman_executor.refresh.storage_retries import in_thread
-from leman_executor.refresh.view_files import Places, ScratchValues
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.scratch_table import ScratchTable
+from leman_executor.jobs.async_helpers import retry_unavailable
+from leman_executor.refresh import view_writer
+from leman_executor.refresh.refresh_work import FileWork, FirstFailures, RefreshWork
+from leman_executor.refresh.view_writer import Ints, RowIndex, ScratchValues, retry_in_thread
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +49,16 @@ class FirstFill:
             LemanError: What ended a backfill of the scratch table.
         """
         version = plan.definition.base_version
-        of = file_layout.digest(plan, version, plan.functions, [])
+        of = view_writer.work_digest(plan, version, plan.functions, [])
         rows: dict[int, tuple[Ints, int]] = {}
         for fragment in plan.unset:
-            rows[fragment.fragment_id] = await in_thread(
+            rows[fragment.fragment_id] = await retry_in_thread(
                 view_files.source_row_ids, plan.uri, plan.version, fragment.fragment_id
             )
         self._work.metrics.expect(sum(unset for _, unset in rows.values()), len(plan.functions))
         scratch = await self._work.scratch(plan, plan.functions, version, of, [ids for ids, _ in rows.values()])
         self._failures = FirstFailures(self._work, plan)
-        missing = await in_thread(_missing, rows, scratch)
+        missing = await retry_in_thread(_missing, rows, scratch)
 
         async def install() -> None:
             done = await self._complete(scratch, plan.functions, missing)
@@ -84,7 +81,7 @@ class FirstFill:
         """Return the fragments of the view of which the scratch table has all values."""
         if scratch is None:
             return list(missing)
-        done = set(await in_thread(scratch.complete, [f.column.name for f in functions]))
+        done = set(await retry_in_thread(scratch.complete, [f.column.name for f in functions]))
         return [i for i, fragment in missing.items() if fragment.needs <= done]
 
     async def _install(
@@ -115,7 +112,7 @@ class FirstFill:
         )
         await self._work.journal.asking(asked)
         begin = time.monotonic()
-        made, outcomes = await patiently(
+        made, outcomes = await retry_unavailable(
             self._work.services.commits.fill_placeholders,
             plan,
             list(zip(rows, files, strict=True)),
@@ -148,7 +145,7 @@ def _missing(rows: dict[int, tuple[Ints, int]], scratch: ScratchTable | None) ->
     """
     if scratch is None:
         return {i: _Missing(unset, [ScratchValues(ids, 0)]) for i, (ids, unset) in rows.items()}
-    places, ends = Places(scratch.row_ids()), np.cumsum(scratch.rows)
+    places, ends = RowIndex(scratch.row_ids()), np.cumsum(scratch.rows)
     found = {}
     for fragment_id, (ids, unset) in rows.items():
         parts = places.runs(ids)

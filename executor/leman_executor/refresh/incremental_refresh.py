@@ -14,28 +14,33 @@ import numpy as np
 
 from leman_core.model import view_metadata
 from leman_core.model.plan import StagedFile
-from leman_core.model.refresh import (
+from leman_core.model.view import (
     AskedCommit,
+    FailedNote,
     RefreshMode,
     RefreshPlan,
     RefreshReason,
     RefreshResult,
     ResolvedFunction,
     ViewCommit,
+    ViewDefinition,
 )
-from leman_core.model.view import FailedNote, ViewDefinition
 from leman_core.process.crash_points import crash_point
-from leman_core.storage.views import evictions_file
-from leman_core.storage.views.scratch_table import ScratchTable
-from leman_executor.jobs.async_helpers import all_ended, caller_waits, patiently
-from leman_executor.refresh import file_layout
-from leman_executor.refresh.diff.view_changes import NOTHING, RowOutcome, every_row, with_all_others
-from leman_executor.refresh.failed_row_upkeep import failures_in, noted, noted_anew, tell_if_lost
-from leman_executor.refresh.file_layout import Ints
-from leman_executor.refresh.refresh_work import FileWork, RefreshWork
-from leman_executor.refresh.storage_retries import in_thread
-from leman_executor.refresh.value_reuse import ValueReuse
-from leman_executor.refresh.view_files import ScratchValues
+from leman_core.storage import view_side_files
+from leman_core.storage.scratch_table import ScratchTable
+from leman_executor.jobs.async_helpers import retry_unavailable, wait_all, within_call_deadline
+from leman_executor.refresh import view_writer
+from leman_executor.refresh.refresh_work import (
+    FileWork,
+    RefreshWork,
+    failed_row_ids,
+    new_failed_note,
+    update_failed_note,
+    warn_if_lost,
+)
+from leman_executor.refresh.row_diff import NO_CHANGES, RowOutcome, every_row, with_all_others
+from leman_executor.refresh.scratch_backfills import ValueReuse
+from leman_executor.refresh.view_writer import Ints, ScratchValues, retry_in_thread
 
 #: Rows in a fragment of a scratch table.
 _SCRATCH_FRAGMENT_ROWS = 1 << 20
@@ -69,7 +74,7 @@ class _Change:
         return np.concatenate(self.lists)
 
 
-class Delta:
+class IncrementalRefresh:
     """Brings a view to the plan's source version and to its functions' versions."""
 
     def __init__(self, work: RefreshWork) -> None:
@@ -84,7 +89,7 @@ class Delta:
         """
         outcome = await self._work.outcome(plan)
         if plan.stale:
-            outcome = await in_thread(with_all_others, plan, outcome)
+            outcome = await retry_in_thread(with_all_others, plan, outcome)
         await self._delta(plan, _Change(outcome, plan.functions))
 
     async def version(self, plan: RefreshPlan) -> None:
@@ -92,7 +97,7 @@ class Delta:
 
         Does not wait for a coordinator that cannot be reached.
         """
-        change = _Change(NOTHING, ())
+        change = _Change(NO_CHANGES, ())
         asked = _asked(plan, change, 0)
         plan = await self._work.recording(plan)
         self._work.journal.expect(asked)
@@ -120,8 +125,8 @@ class Delta:
         said = view_metadata.at_once(self._work.status.job.job_id, _told(asked, plan))
         self._work.journal.expect(asked)
         commit = partial(commit, metadata={**commit.keywords["metadata"], **said})
-        with caller_waits():
-            self._note(asked, await self._timed(patiently(commit)))
+        with within_call_deadline():
+            self._note(asked, await self._timed(retry_unavailable(commit)))
         self._work.failed = failed
         return True
 
@@ -131,17 +136,17 @@ class Delta:
         None of these rows changed in the source.
         """
         functions = tuple(f for f in plan.functions if f.column.name in plan.stale)
-        outcome = await in_thread(every_row, plan)
+        outcome = await retry_in_thread(every_row, plan)
         await self._delta(plan, _Change(outcome, functions, tuple(plan.stale)))
 
     async def _delta(self, plan: RefreshPlan, change: _Change) -> None:
         recording = self._work.recording(plan)  # while the function is called
         scratch = await self._computed(plan, change)
         self._work.check()
-        asked = _asked(plan, change, len(file_layout.touched(change.outcome.recompute_addresses)))
+        asked = _asked(plan, change, len(view_writer.group_by_fragment(change.outcome.recompute_addresses)))
         asking = asyncio.ensure_future(self._work.journal.asking(asked))  # the view says what became of it
         commit, failed = await self._prepared(plan, change, asked, scratch, recording, asking)
-        self._note(asked, await self._timed(patiently(commit)))
+        self._note(asked, await self._timed(retry_unavailable(commit)))
         self._work.failed = failed
 
     async def _prepared(
@@ -161,7 +166,7 @@ class Delta:
         writing = asyncio.ensure_future(self._files(plan, change, scratch))
         evicting = asyncio.ensure_future(self._evictions(plan, change))
         noting = asyncio.ensure_future(self._failed(plan, change, scratch))
-        await all_ended(writing, evicting, noting, recording, *others)
+        await wait_all(writing, evicting, noting, recording, *others)
         recorded, failed = recording.result(), noting.result()
         plan = replace(recorded, definition=replace(recorded.definition, failed=failed))
         crash_point("executor.view_files_written")
@@ -170,28 +175,30 @@ class Delta:
     async def _failed(self, plan: RefreshPlan, change: _Change, scratch: ScratchTable | None) -> FailedNote:
         """Return what the view is going to say of failed rows."""
         names, job = [f.column.name for f in change.functions], self._work.status.job.job_id
-        failed = {} if scratch is None else await in_thread(failures_in, scratch, names, change.rows, None)
+        failed = {} if scratch is None else await retry_in_thread(failed_row_ids, scratch, names, change.rows, None)
         if _replaces_all(plan):
-            return await in_thread(noted_anew, plan.uri, failed, job)
+            return await retry_in_thread(new_failed_note, plan.uri, failed, job)
         before, outcome = plan.definition.failed, change.outcome
-        found = await in_thread(noted, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
-        return tell_if_lost(self._work, plan, before, found)
+        found = await retry_in_thread(update_failed_note, plan.uri, before, change.rows, outcome.evict_ids, failed, job)
+        return warn_if_lost(self._work, plan, before, found)
 
     async def _evictions(self, plan: RefreshPlan, change: _Change) -> tuple[str, str]:
         """Write down which rows are evicted, and return the name and the digest of that; empty where none are."""
         addresses = change.outcome.evict_addresses
-        return await in_thread(evictions_file.write, plan.uri, addresses) if len(addresses) else ("", "")
+        return (
+            await retry_in_thread(view_side_files.write_evictions, plan.uri, addresses) if len(addresses) else ("", "")
+        )
 
     async def _computed(self, plan: RefreshPlan, change: _Change) -> ScratchTable | None:
         """Return the full scratch table, or None where no function is to be called."""
         rows = change.rows
-        of = file_layout.digest(plan, plan.target_version, change.functions, change.lists)
+        of = view_writer.work_digest(plan, plan.target_version, change.functions, change.lists)
         self._work.metrics.expect(len(rows), len(change.functions))
         parts = [rows[at : at + _SCRATCH_FRAGMENT_ROWS] for at in range(0, len(rows), _SCRATCH_FRAGMENT_ROWS)]
         scratch = await self._work.scratch(plan, change.functions, plan.target_version, of, parts)
         if scratch is not None:
             await self._work.fill(scratch, change.functions, reuse=ValueReuse(plan, rows))
-            await in_thread(scratch.refresh)
+            await retry_in_thread(scratch.refresh)
             crash_point("executor.scratch_filled")
         return scratch
 
@@ -201,9 +208,9 @@ class Delta:
         """Return the files of new fragments, and the files that replace those of fragments of the view."""
         names = [f.column.name for f in change.functions]
         new = len(change.outcome.append)
-        cuts = file_layout.split(new, self._work.spec.max_rows_per_fragment, self._work.services.slots)
+        cuts = view_writer.split_new_rows(new, self._work.spec.max_rows_per_fragment, self._work.services.slots)
         everything = ScratchValues(change.rows, 0)
-        swaps = file_layout.touched(change.outcome.recompute_addresses)
+        swaps = view_writer.group_by_fragment(change.outcome.recompute_addresses)
         works = [_appending(everything.part(a, b)) for a, b in cuts]
         works += [_swapping(t, everything, new, change.columns) for t in swaps]
         files = await self._work.write(plan, plan.target_version, scratch, names, works, change.outcome.values)
@@ -298,7 +305,9 @@ def _appending(rows: ScratchValues) -> FileWork:
     return lambda writer: writer.append(rows)
 
 
-def _swapping(part: file_layout.Touched, rows: ScratchValues, first: int, columns: Sequence[str]) -> FileWork:
+def _swapping(
+    part: view_writer.FragmentRowsToCompute, rows: ScratchValues, first: int, columns: Sequence[str]
+) -> FileWork:
     mine = rows.part(first + part.first, first + part.first + len(part.offsets))
     if columns:
         return lambda writer: writer.swap_columns(part.fragment_id, part.offsets, mine, columns)

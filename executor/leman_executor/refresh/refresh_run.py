@@ -9,29 +9,36 @@ import uuid
 from dataclasses import replace
 
 from leman_core.model import view_metadata
-from leman_core.model.errors import Aborted, FailedPrecondition, LemanError, NotFound
 from leman_core.model.job import Job, JobError, JobState
 from leman_core.model.plan import BackfillSpec, OnStaleInput
-from leman_core.model.refresh import ChangeKind, RefreshMode, RefreshPlan, RefreshSpec
+from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError, NotFound
 from leman_core.model.udf import FunctionVersion
-from leman_core.model.view import FailedNote
+from leman_core.model.view import ChangeKind, FailedNote, RefreshMode, RefreshPlan, RefreshSpec
 from leman_core.process.crash_points import crash_point
-from leman_core.server.blocking import in_job_thread
-from leman_executor.jobs import stale_indices
-from leman_executor.jobs.async_helpers import all_ended, patiently
-from leman_executor.jobs.backfill_run import BackfillRun
-from leman_executor.jobs.function_env import check_unchanged, check_usable
-from leman_executor.jobs.input_columns import InputColumns
-from leman_executor.jobs.job_environment import JobEnvironment, slots_of
-from leman_executor.jobs.job_run import end_by, run_to_completion, stop
-from leman_executor.jobs.same_table import TABLE_REPLACED, explained, incarnation_of, note_lost_commit
-from leman_executor.jobs.takeover import begin_attempt, begin_attempt_at, give_incarnation
-from leman_executor.lineage.events import Lineage
-from leman_executor.refresh import same_source
+from leman_core.server.blocking import run_in_job_thread
+from leman_executor.jobs import backfill_run
+from leman_executor.jobs.async_helpers import retry_unavailable, wait_all
+from leman_executor.jobs.backfill_run import BackfillRun, InputColumns
+from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
+from leman_executor.jobs.job_run import (
+    TABLE_REPLACED,
+    begin_attempt,
+    begin_attempt_at,
+    end_stopped,
+    end_with_error,
+    explain_replaced_table,
+    give_incarnation,
+    incarnation_of,
+    note_lost_commit,
+    run_to_completion,
+)
+from leman_executor.jobs.lineage import LineageFacts
+from leman_executor.jobs.work_context import check_env_usable, check_functions_unchanged
+from leman_executor.refresh import refresh_work
 from leman_executor.refresh.first_fill import FirstFill
-from leman_executor.refresh.incremental_refresh import Delta
+from leman_executor.refresh.incremental_refresh import IncrementalRefresh
 from leman_executor.refresh.refresh_work import RefreshWork
-from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import Cancelled
 
 _MOST_PLANS = 6
 #: Changes of the source for which no function is called, but where deleted rows are back.
@@ -75,7 +82,7 @@ class RefreshRun:
         begin = time.monotonic()
         plan = await self._ask_planner()
         functions = {f.column.name: FunctionVersion(f.udf.name, f.udf.version) for f in plan.functions}
-        check_unchanged(self.status.env, self._functions or functions, functions)
+        check_functions_unchanged(self.status.env, self._functions or functions, functions)
         self._functions = self._functions or functions
         self._work.failed = plan.definition.failed
         self._work.metrics.planning_seconds += time.monotonic() - begin
@@ -154,16 +161,18 @@ class RefreshRun:
         try:
             plan = await self._plan_of(spec)
         except LemanError as error:
-            other_source = error.reason != TABLE_REPLACED and await in_job_thread(same_source.is_replaced, job)
+            other_source = error.reason != TABLE_REPLACED and await run_in_job_thread(
+                refresh_work.is_source_replaced, job
+            )
             if not (other_source or (spec.latest and error.reason == "VERSION_NOT_FOUND")):
                 raise
         else:
-            other_source = same_source.is_of_another(job, plan)
+            other_source = refresh_work.plans_another_source(job, plan)
             if not other_source:
                 return plan
         if other_source:
             if not spec.latest:
-                raise same_source.replaced()
+                raise refresh_work.source_replaced_error()
             self.status.note("replan", "the source was dropped, and another table has its name: for its latest version")
         return await self._plan_of(replace(spec, src_version=0))
 
@@ -171,19 +180,19 @@ class RefreshRun:
         """Return a plan of a view that has an incarnation: where there is something to do, it gets one."""
         plan_refresh, job = self._work.services.planner.plan_refresh, self.status.job
         try:
-            plan = await patiently(plan_refresh, spec)
+            plan = await retry_unavailable(plan_refresh, spec)
             if plan.mode is not RefreshMode.NO_OP and not (plan.incarnation or job.incarnation):
                 await give_incarnation(self._work.services.commits, job)
-                plan = await patiently(plan_refresh, spec)
+                plan = await retry_unavailable(plan_refresh, spec)
         except LemanError as error:
-            raise await explained(job, error) from None
+            raise await explain_replaced_table(job, error) from None
         incarnation_of(job, plan.incarnation)
         return plan
 
     def check_env(self, plan: RefreshPlan) -> None:
         """Check that a function can have the job's environment, see `JobRun`."""
         if not self._computes_inputs(plan):  # inputs may have one
-            check_usable(self.status.env, [function.udf for function in plan.functions])
+            check_env_usable(self.status.env, [function.udf for function in plan.functions])
 
     def check_resources(self, plan: RefreshPlan) -> None:
         """Check that workers have what the functions ask for, and may run them.
@@ -196,7 +205,7 @@ class RefreshRun:
         if plan.mode is not RefreshMode.NO_OP:
             self._work.services.check_can_run(function.udf for function in plan.functions)
         for function in plan.functions:
-            slots_of(function.udf, self._work.spec.concurrency, self._work.services)
+            task_slots_for(function.udf, self._work.spec.concurrency, self._work.services)
 
     def prefetch(self, plan: RefreshPlan) -> None:
         """Begin to compare rows, which only reads, while the job is not in the job history yet."""
@@ -239,7 +248,7 @@ class RefreshRun:
         if not plan.only_version:
             return False
         try:
-            await Delta(self._work).version(plan)
+            await IncrementalRefresh(self._work).version(plan)
         except LemanError as error:
             self.status.note("replan", f"the source version is not recorded yet: {error.message}")
             return False
@@ -256,7 +265,7 @@ class RefreshRun:
         if not self._may_end_soon(plan):
             return False
         try:
-            if not await Delta(self._work).few_rows(plan):
+            if not await IncrementalRefresh(self._work).few_rows(plan):
                 return False
         except LemanError as error:
             self.status.replans(error.message)
@@ -285,10 +294,10 @@ class RefreshRun:
             await begin_attempt(self._work.services.commits, self.status.job)
             plan = await self.plan()
         except LemanError as error:
-            await end_by(self, error)
+            await end_with_error(self, error)
             return
         if self._work.cancelling or self._work.pausing:
-            await stop(self, self._work.services)
+            await end_stopped(self, self._work.services)
             return
         # all was done except recording the job's end
         if plan.mode is RefreshMode.NO_OP and not self._computes_inputs(plan):
@@ -309,7 +318,7 @@ class RefreshRun:
 
     async def _ended(self, plan: RefreshPlan) -> None:
         dropping = asyncio.ensure_future(self._work.drop_leftovers(plan))
-        await all_ended(dropping, asyncio.ensure_future(self._see_to_indexes(plan)))
+        await wait_all(dropping, asyncio.ensure_future(self._see_to_indexes(plan)))
 
     @property
     def _done(self) -> JobState:
@@ -321,7 +330,7 @@ class RefreshRun:
         optimize = self._work.spec.optimize_indices
         if self.status.without_indexes and not optimize:
             return
-        await stale_indices.see_to(self.status, self._work.services, plan.uri, [], optimize=optimize)
+        await backfill_run.update_or_report_indices(self.status, self._work.services, plan.uri, [], optimize=optimize)
 
     def cancel(self) -> None:
         """Stop what runs; `run` then ends the job as CANCELLED. Blocks for a moment."""
@@ -376,7 +385,7 @@ class RefreshRun:
                 told = await self._passing(error)
                 if told is None:
                     if isinstance(error, LemanError):
-                        raise await explained(self.status.job, error) from None
+                        raise await explain_replaced_table(self.status.job, error) from None
                     raise
                 why = f": {told}"
                 self.status.replans(told)
@@ -399,7 +408,7 @@ class RefreshRun:
         """Return why a step failed that a new plan may help; None: it may not."""
         if await self._work.scratch_is_lost():  # another refresh was faster and dropped what both used
             return f"the scratch table is gone: {error}"
-        if await in_job_thread(same_source.is_replaced, self.status.job):
+        if await run_in_job_thread(refresh_work.is_source_replaced, self.status.job):
             return f"the source is another table now: {error}"
         return None
 
@@ -411,7 +420,7 @@ class RefreshRun:
         if plan.unset:
             await FirstFill(self._work).run(plan)
             return False
-        delta = Delta(self._work)
+        delta = IncrementalRefresh(self._work)
         only_columns = plan.stale and not plan.changes and plan.mode is not RefreshMode.FULL
         await (delta.columns(plan) if only_columns else delta.rows(plan))
         return True
@@ -424,7 +433,7 @@ class RefreshRun:
             failed=FailedNote(),
         )
         most = self._work.spec.max_rows_per_fragment
-        version = await patiently(
+        version = await retry_unavailable(
             self._work.services.commits.create_placeholders,
             plan,
             view_metadata.write(plan.schema, definition),
@@ -438,11 +447,11 @@ class RefreshRun:
         )
 
 
-def _lineage_of(plan: RefreshPlan) -> Lineage:
+def _lineage_of(plan: RefreshPlan) -> LineageFacts:
     """Return what a plan makes of what; of columns by SQL it is not known which others they read."""
     query = plan.definition.query
     columns: dict[str, tuple[str, ...]] = {
         column.name: (column.source_column,) for column in query.columns if column.source_column
     }
     columns |= {function.name: function.inputs for function in query.functions}
-    return Lineage(plan.definition.source_uri, plan.target_version, plan.uri, columns)
+    return LineageFacts(plan.definition.source_uri, plan.target_version, plan.uri, columns)

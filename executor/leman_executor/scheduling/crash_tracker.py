@@ -1,13 +1,34 @@
-"""The crash tracker: which rows were in flight when workers died. Pure."""
+"""Dead, silent and broken workers: which rows are to blame, and which units another worker gets. Pure.
+
+The crash tracker: which rows were in flight when workers died. Pure.
+
+The decision on a poison row, which ends its workers: the function's error policy says what to do. Pure.
+
+Units whose work is given to another worker, as their own is silent, or cannot do it. Pure.
+
+Servers of a remote function that break the connection over every row: the function is at fault, and no row. Pure.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.ranges import RowRange, merge, subtract
-from leman_core.model.work import FragmentResult, InFlightRows, WorkUnit
+from leman_core.model.row_positions import RowRange, merge_ranges, subtract_ranges
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
+from leman_core.model.udf import ErrorAction, UdfDefinition
+from leman_core.model.work import (
+    FragmentResult,
+    InFlightRows,
+    ProgressReport,
+    RowFailure,
+    ServerAnswers,
+    Timings,
+    UnitOutcome,
+    WorkUnit,
+)
 
 FragmentRows = tuple[int, RowRange]
 
@@ -80,7 +101,7 @@ class _Count:
         return [
             (fragment_id, rows)
             for fragment_id, ranges in sorted(self._lost.items())
-            for rows in merge(rows for depth, rows in _depths(ranges) if depth >= times)
+            for rows in merge_ranges(rows for depth, rows in _depths(ranges) if depth >= times)
         ]
 
 
@@ -149,7 +170,7 @@ class CrashTracker:
             (fragment_id, part)
             for fragment_id, rows in rows_in_flight(unit)
             if fragment_id not in known.done and fragment_id not in self._settled
-            for part in subtract([rows], [ref.range for ref in known.stored.get(fragment_id, ())])
+            for part in subtract_ranges([rows], [ref.range for ref in known.stored.get(fragment_id, ())])
         ]
         here = [part for fragment_id, part in unsafe if fragment_id == known.fragment_id]
         held = [(known.fragment_id, r) for hold in known.rows for part in here if (r := hold.intersect(part))]
@@ -212,3 +233,206 @@ def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:
             yield depth, RowRange(begin, at)
         begin = at
         depth += step
+
+
+#: What error rules may call a death, and a call that took too long.
+WORKER_LOST_NAMES = frozenset({"WorkerLost", "Exception", "BaseException"})
+TIMEOUT_NAMES = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
+_MAY = "the function may use too much memory, end its process, or crash in native code"
+
+
+@dataclass(frozen=True, slots=True)
+class PoisonDecision:
+    """What is to be done after a crash: at most one of `error`, `quarantined` and `pause` is set."""
+
+    error: FailedPrecondition | None = None
+    """The job fails with it."""
+    quarantined: RowFailure | None = None
+    """The row is recorded as failed, and not tried again."""
+    pause: float = 0.0
+    """Seconds after which the row is tried again."""
+    row: RowFailure | None = None
+    """The row to blame for `error`, if one is."""
+
+
+def decide_after_crash(crash: Crash, crashes: CrashTracker, udf: UdfDefinition) -> PoisonDecision:
+    """Decide after a crash: blame a row where one is proven, give up where the crash limit is reached, else go on."""
+    if crashes.proven(crash):
+        return _blame(crash, crashes.times(crash), udf)
+    deaths, places = crashes.over_crash_limit()
+    if not places:
+        return PoisonDecision()
+    message = f"A worker process died {deaths} times while it computed {describe_rows(places)}: {_MAY}. {_KEPT}"
+    return PoisonDecision(FailedPrecondition("WORKER_LOST", message))
+
+
+_KEPT = "Finished work is kept."
+
+
+def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
+    fragment_id, offset = crash.row or (-1, -1)
+    if crash.overran_seconds:
+        kind, names, reason = "UdfTimeout", TIMEOUT_NAMES, "UDF_TIMEOUT"
+        message = f"a call took longer than the timeout of {crash.overran_seconds:g} s"
+        sentence = f"UDF '{udf.name}' failed on {describe_rows(crash.held)}: {message}. {_KEPT}"
+    else:
+        kind, names, reason = "WorkerLost", WORKER_LOST_NAMES, "WORKER_LOST"
+        message = f"the worker process died {times} times over this row: {_MAY}"
+        sentence = f"A worker process died {times} times while it computed {describe_rows(crash.held)}: {_MAY}. {_KEPT}"
+    row = RowFailure(
+        fragment_id=fragment_id, offset=offset, error_type=kind, message=message, traceback="", attempt=times
+    )
+    rule = udf.error_policy.rule_for(names, message, times)
+    if rule is None or rule.action is ErrorAction.FAIL:
+        return PoisonDecision(FailedPrecondition(reason, sentence), row=row)
+    if rule.action is ErrorAction.SKIP:
+        return PoisonDecision(quarantined=row)
+    return PoisonDecision(pause=rule.pause(times))
+
+
+def describe_rows(places: list[FragmentRows] | tuple[FragmentRows, ...]) -> str:
+    """Return ranges in words for a person; at most three of them are named."""
+    texts = [f"{_rows(r)} of fragment {fragment_id}" for fragment_id, r in places]
+    return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more ranges" if len(texts) > 3 else "")
+
+
+def _rows(rows: RowRange) -> str:
+    return f"row {rows.start}" if rows.rows == 1 else f"rows {rows.start} to {rows.end - 1}"
+
+
+class ReassignedUnits:
+    """The reassigned units of one plan: their workers are silent, and replaced."""
+
+    def __init__(self) -> None:
+        self._units: set[str] = set()
+        self._workers: set[str] = set()
+        self._rows: dict[int, list[RowRange]] = {}
+
+    def add(self, unit: WorkUnit, worker: str) -> None:
+        """Add a unit: from now on only its complete files count, and its worker gets no other unit."""
+        for fragment_id, rows in _places(unit):
+            self._rows.setdefault(fragment_id, []).append(rows)
+        self._units.add(unit.unit_id)
+        self._workers.add(worker)
+
+    def __contains__(self, unit_id: str) -> bool:
+        return unit_id in self._units
+
+    def has_worker(self, worker: str) -> bool:
+        """Tell whether another worker has replaced this one."""
+        return worker in self._workers
+
+    def had_rows_of(self, unit: WorkUnit) -> bool:
+        """Tell whether this unit, or some of its rows earlier, were reassigned.
+
+        Then it may be the function that keeps its worker silent.
+        """
+        return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
+
+
+def give_back_outcome(
+    outcome: UnitOutcome, unit: WorkUnit, stored: Mapping[int, Sequence[CheckpointRef]]
+) -> UnitOutcome:
+    """Return the outcome of a unit that failed as one that did not, and gives back what it has not `stored`."""
+    done = {result.fragment_id for result in outcome.results}
+    left = []
+    for work in unit.works:
+        if work.fragment_id not in done:
+            refs = tuple(stored.get(work.fragment_id, ()))
+            ranges = tuple(subtract_ranges(work.ranges, [ref.range for ref in refs]))
+            left.append(FragmentResult(work.fragment_id, checkpoints=refs, left=ranges))
+    # its time went into waiting, which is no cost of a row
+    return replace(outcome, results=(*outcome.results, *left), failure=None, timings=Timings())
+
+
+def _places(unit: WorkUnit) -> list[FragmentRows]:
+    """Return the rows that a unit is to compute; for a fragment that is only to be assembled, a place of its own."""
+    return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
+
+
+#: So many rows, each tried by itself, are given up in a row while no worker has a batch answered; the job ends then.
+MOST_LOST = 32
+#: So many connections may break in a row over batches that were tried by themselves, once the patience is over, too.
+MOST_BROKEN = 32
+_NOTHING = ServerAnswers()
+_NEXT = (
+    "See in the servers' own logs why they end or hang up; once that is mended, run the job again: it computes these "
+    "rows. Where a fragment was finished before the job ended, its rows count as failed (`row_states`): retry them. "
+    "Finished work is kept"
+)
+
+
+class ServerBreaks:
+    """What broke connections to servers since any worker of one plan had a batch answered.
+
+    A row that ends servers is looked for by halves, and given up alone where the error policy skips it. Where all do
+    that a table would take weeks, and end with nothing but failed rows. Where each death takes seconds, as a supervisor
+    starts servers again, 32 rows would take many minutes: then broken connections are counted.
+
+    Args:
+        function: Name and version.
+        patience_seconds: How long servers may answer nothing, though they break connections only now and then.
+        clock: Seconds, as `time.monotonic` counts them.
+    """
+
+    def __init__(
+        self, function: str, patience_seconds: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._function = function
+        self._patience = patience_seconds
+        self._clock = clock
+        self._heard: dict[str, ServerAnswers] = {}
+        #: When units were last answered, of the last two: one of them is another one than whichever asks.
+        self._answered: dict[str, float] = {}
+        self._lost = 0
+        self._broken = 0
+        self._since = 0.0
+
+    def heard(self, report: ProgressReport) -> Unavailable | None:
+        """Take in a unit's sums; return the error (FUNCTION_UNAVAILABLE) that ends the job, else None."""
+        before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
+        if now.answered <= before.answered and now.lost <= before.lost and now.broken <= before.broken:
+            return None  # the same, or an older one that came later
+        self._heard[report.unit_id] = now
+        if now.answered > before.answered:
+            self._lost = self._broken = 0
+            self._note_answered(report.unit_id)
+        if not self._broken:
+            self._since = self._clock()
+        self._lost += max(0, now.lost - before.lost)
+        self._broken += max(0, now.broken - before.broken)
+        what = self._too_much()
+        if not what:
+            return None
+        return Unavailable(
+            "FUNCTION_UNAVAILABLE",
+            f"Servers of function {self._function} answer nothing: {what}, and no batch was answered in between. Of "
+            f"the last one: {now.message}. {_NEXT}",
+        )
+
+    def _note_answered(self, unit_id: str) -> None:
+        self._answered.pop(unit_id, None)
+        self._answered[unit_id] = self._clock()
+        if len(self._answered) > 2:
+            del self._answered[next(iter(self._answered))]
+
+    def _too_much(self) -> str:
+        """Return what shows that no row is to blame; empty: nothing does yet."""
+        if self._lost >= MOST_LOST:
+            return f"{self._lost} rows in succession, each tried by itself, broke the connections to them"
+        seconds = self._clock() - self._since
+        if self._broken >= MOST_BROKEN and seconds >= self._patience:
+            return (
+                f"for {seconds:.0f} s connections to them broke, {self._broken} times in succession, over batches that "
+                "were tried by themselves"
+            )
+        return ""
+
+    def answer_others(self, unit_id: str) -> bool:
+        """Tell whether servers answered other units while this one waited for one of them."""
+        since = self._clock() - self._patience
+        return any(at > since and other != unit_id for other, at in self._answered.items())
+
+    def ended(self, unit_id: str) -> None:
+        """Forget a unit that came back, or was lost."""
+        self._heard.pop(unit_id, None)

@@ -1,4 +1,8 @@
-"""The dispatcher: it hands units to the workers of running jobs, and takes in what they report.
+"""The dispatcher hands units to the workers of running jobs, and takes in what they report.
+
+The exception by which a job learns in the middle of its work that it is to stop.
+
+The dispatcher: it hands units to the workers of running jobs, and takes in what they report.
 
 A worker is one Spark task that lives as long as its job: it connects back to the executor, asks for a unit, runs it,
 says what became of it, and asks again. So a function's state (a loaded model) is built once in a worker, a unit costs a
@@ -19,12 +23,26 @@ from typing import Any, Protocol
 import msgspec
 import structlog
 
-from leman_core.model.store import StoreOptions
+from leman_core.model.databases import StoreOptions
 from leman_core.model.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
-from leman_core.server.bind_failures import LISTEN_ERRORS, bind_failure
-from leman_core.telemetry import measures
-from leman_executor.worker.links import executor_tls
-from leman_executor.worker.messages import LENGTH_BYTES, Alive, Done, Hello, InFlight, Running, WorkerMessage, framed
+from leman_core.process.addresses import LISTEN_ERRORS, bind_failure
+from leman_core.telemetry import instruments
+from leman_executor.worker.worker_link import (
+    LENGTH_BYTES,
+    Alive,
+    Done,
+    Hello,
+    InFlight,
+    Running,
+    WorkerMessage,
+    executor_tls,
+    framed,
+)
+
+
+class Cancelled(Exception):
+    """The job was asked to stop while its workers ran."""
+
 
 _log = structlog.get_logger(__name__)
 
@@ -146,7 +164,7 @@ class Dispatcher:
         host: An address that the Spark workers reach.
         bind: The address of this machine on which it listens; empty: `host`.
         port: The port on which it listens; 0: any.
-        encrypted: Workers connect over TLS, see `leman_executor.worker.links`.
+        encrypted: Workers connect over TLS, see `leman_executor.worker.worker_link`.
     """
 
     def __init__(self, host: str, bind: str = "", port: int = 0, *, encrypted: bool = False) -> None:
@@ -157,7 +175,7 @@ class Dispatcher:
         self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the secret that they know
         self._links: dict[str, set[_Link]] = {}
         self._numbers = itertools.count(1)
-        measures.WORKERS.show(lambda: [(float(sum(map(len, list(self._workers.values())))), {})])
+        instruments.WORKERS.show(lambda: [(float(sum(map(len, list(self._workers.values())))), {})])
 
     async def start(self) -> None:
         """Open the port.

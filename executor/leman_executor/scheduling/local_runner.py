@@ -8,9 +8,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from leman_core.model.work import InFlightRows, ProgressReport, UnitOutcome, WorkContext, WorkUnit
-from leman_core.server.blocking import in_job_thread
-from leman_executor.scheduling.cancelled import Cancelled
-from leman_executor.scheduling.dispatcher import UnitSource
+from leman_core.server.blocking import run_in_job_thread
+from leman_executor.scheduling.dispatcher import Cancelled, UnitSource
 from leman_executor.worker.worker_loop import WorkerState
 
 
@@ -43,7 +42,7 @@ class LocalRunner:
                 stop.set()
                 await asyncio.gather(*workers, return_exceptions=True)
         finally:
-            await in_job_thread(pool.shutdown)
+            await run_in_job_thread(pool.shutdown)
             self._running.pop(job_id, None)
             ended.set()
         if job_id in self._cancelled:
@@ -103,7 +102,7 @@ class LoopSink:
         self._loop = loop
 
     def send(self, report: ProgressReport) -> None:
-        """Send a report, see `leman_core.model.ports.ProgressSink`."""
+        """Send a report, see `leman_core.model.work.ProgressSink`."""
         self._loop.call_soon_threadsafe(self._report, report)
 
     def in_flight(self, in_flight: InFlightRows) -> None:

@@ -1,4 +1,22 @@
-"""The work queue: what of a plan is still to be given to workers, and in which units. Pure: no I/O, no clock.
+"""The work queue: what of a plan is still to be handed out, in which order, and in units of which size. Pure.
+
+The sizes of units, from what earlier ones took. Pure: no I/O, no clock.
+
+A part of a fragment costs its rows, and something that is the same however few these are: storage has to answer
+before the first is read and after the last is stored. The two are kept apart. If the wait counted as a cost of rows,
+these would seem dear, units would be cut smaller and wait just as long, and rows would seem dearer still. And no unit
+is made for less than four times what it costs to begin one.
+
+Example: a row takes 1 ms, beginning a part 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. That is
+8 + 4 · 0.5 = 10 s, and half a worker's share 10 / (2 · 2) = 2.5 s, which is more than 4 · 0.5 s: the unit gets what
+2,500 rows cost, 500 of which are the wait. With 800 rows left that would be 0.7 s, and 2 s are taken instead.
+
+The fragments of a plan that are not settled yet, in the orders in which they are handed out. Pure.
+
+What is asked for with each unit costs the same however many fragments are open: sums are kept, and the fragments lie
+in order of their size. An entry is never removed when its fragment changes; it is passed over where it no longer holds.
+
+The work queue: what of a plan is still to be given to workers, and in which units. Pure: no I/O, no clock.
 
 Work goes out in three ways:
 
@@ -23,15 +41,330 @@ before.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from leman_core.model.plan import CheckpointRef, FragmentTask
-from leman_core.model.ranges import RowRange, merge, subtract, total
-from leman_core.model.task_columns import PlannedTasks
-from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, UnitOutcome, WorkUnit
-from leman_executor.scheduling.open_fragments import OpenFragment, OpenFragments
-from leman_executor.scheduling.unit_sizes import UnitSizes
+from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, subtract_ranges
+from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
+
+_LEAST_SECONDS = 0.2
+_MOST_SECONDS = 30.0
+_OVERRUN = 3.0
+#: The least of a unit, in terms of what one costs before its first row and after its last.
+_LEAST_FIXED = 4.0
+_UNKNOWN = Timings()
+
+
+class UnitSizes:
+    """The sizes of one plan's units, for so many workers; `seconds_per_row`: on one worker; None: not known yet."""
+
+    def __init__(self, workers: int, seconds_per_row: float | None) -> None:
+        self.workers = workers
+        self.seconds_per_row = seconds_per_row
+        self._times = Timings()
+        self._rows = 0
+        self._parts = 0
+
+    def note(self, outcome: UnitOutcome) -> None:
+        """Learn from what a unit took; of one that is given back that is not known."""
+        if outcome.timings == _UNKNOWN:
+            return
+        self._times += outcome.timings
+        self._rows += sum(r.rows_evaluated for r in outcome.results)
+        self._parts += sum(bool(r.rows_evaluated or r.staged is not None) for r in outcome.results)
+        if self._rows:
+            self.seconds_per_row = self._times.by_rows / self._rows
+
+    @property
+    def fixed_seconds(self) -> float:
+        """The seconds that a fragment, or a part of one, costs beside its rows."""
+        return self._times.fixed / self._parts if self._parts else 0.0
+
+    @property
+    def fixed_rows(self) -> int:
+        """`fixed_seconds` as a number of rows that cost as much."""
+        return int(self.fixed_seconds / self.seconds_per_row) if self.seconds_per_row else 0
+
+    @property
+    def mostly_storing(self) -> bool:
+        """Tell whether storing rows takes longer than reading and computing them.
+
+        The time in which storage did not answer is left out. Where it is so, it does not pay to have several units
+        store parts of a fragment.
+        """
+        return self._times.storing - self._times.fixed > self._times.udf + self._times.read
+
+    def seconds(self, rows: int, parts: int) -> float:
+        """Return the seconds that so many rows in so many fragments cost one worker."""
+        return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
+
+    def target(self, rows_left: int, fragments_left: int) -> float:
+        """Return the seconds for the next unit: half a worker's share of what is left, within bounds."""
+        guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
+        return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
+
+    def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
+        """Return the rows for the next unit, those that its fragments cost beside their rows included."""
+        if not self.seconds_per_row:
+            return max(1, rows_left // (self.workers * (diversity or 1)))
+        return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
+
+    def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:
+        """Return the seconds after which a unit comes back, done or not.
+
+        Call it only where the cost of a row is known.
+        """
+        return _OVERRUN * max(self.seconds(rows, parts), self.target(rows_left, fragments_left))
+
+
+_FEW_ENTRIES = 1024
+
+
+@dataclass(slots=True, eq=False)
+class OpenFragment:
+    """One fragment; call `OpenFragments.changed` after a change of what it lacks."""
+
+    task: FragmentTask
+    #: Its number in the plan.
+    place: int
+    #: Ranges that are to be handed out.
+    missing: Sequence[RowRange]
+    checkpoints: Sequence[CheckpointRef]
+    #: Number of units that have rows of it.
+    out: int = 0
+    #: Its column file is complete.
+    over: bool = False
+    #: A unit of it was lost.
+    lost: bool = False
+    #: Ranges that another job computes.
+    busy: Sequence[RowRange] = ()
+    #: Ranges that are to be handed out by themselves.
+    suspects: Sequence[RowRange] = ()
+    quarantined: tuple[RowFailure, ...] = ()
+    #: This and what follows says how `OpenFragments` has filed it.
+    filed_rows: int = 0
+    filed_suspects: int = 0
+    filed_to_assemble: bool = False
+    filed_busy: bool = False
+    closed: bool = False
+    #: The number under which it is handed out in turn; 0: it is not in turn.
+    turn: int = 0
+
+    @property
+    def rows(self) -> int:
+        """The number of rows to be handed out, without suspects, when it was filed last."""
+        return self.filed_rows
+
+    @property
+    def fragment_id(self) -> int:
+        return self.task.fragment_id
+
+    @property
+    def to_assemble(self) -> bool:
+        """Tell whether everything it lacks is in checkpoints."""
+        return not (self.over or self.out or self.missing or self.busy or self.suspects)
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether this job has nothing to do for it, now or later."""
+        return self.over or bool(self.busy and not (self.missing or self.out or self.suspects))
+
+
+class OpenFragments:
+    """All fragments of a plan; one is open until it is `settled`, and never open again after that.
+
+    A plan may have a million fragments, of which few are at work at once. So an `OpenFragment` is made when a fragment
+    is looked at, and let go of when it is settled; of the others there is a number in an array. Those that nobody has
+    looked at yet lie in `_order`, the largest first, beside the heap of those that have changed.
+    """
+
+    def __init__(self, tasks: PlannedTasks) -> None:
+        self._tasks = tasks
+        self._known: dict[int, OpenFragment] = {}
+        self._rows = tasks.rows_missing.copy()
+        self._closed = np.zeros(len(tasks), np.bool_)
+        self._open = len(tasks)
+        by_size = np.lexsort((tasks.fragment_ids, -self._rows))
+        self._order = by_size[: np.count_nonzero(self._rows)]
+        #: How many of these were passed over.
+        self._passed = 0
+        self._largest: list[tuple[int, int, int]] = []
+        self._suspect: list[int] = []
+        self._to_assemble: list[int] = np.flatnonzero(self._rows == 0).tolist()
+        self._turns: deque[tuple[int, OpenFragment]] = deque()
+        self._in_turn = 0
+        self._turn = 0
+        self._out_of_rows: list[OpenFragment] = []
+        #: Rows that no unit has been given yet, suspects among them.
+        self.rows_left = int(self._rows.sum())
+        #: Fragments with rows to hand out.
+        self.waiting = len(self._order)
+        #: Fragments that can be assembled now.
+        self.ready = len(self._to_assemble)
+        #: Fragments with ranges that another job is computing, settled ones too.
+        self.busy = 0
+
+    def __bool__(self) -> bool:
+        return self._open > 0
+
+    def of(self, fragment_id: int) -> OpenFragment:
+        """Return a fragment of the plan.
+
+        Raises:
+            KeyError: the plan does not have it.
+        """
+        return self._at(self._tasks.place_of(fragment_id))
+
+    def _at(self, place: int) -> OpenFragment:
+        found = self._known.get(place)
+        if found is None:
+            task = self._tasks[place]
+            found = OpenFragment(task, place, task.missing, task.checkpoints, filed_rows=int(self._rows[place]))
+            found.filed_to_assemble = not task.missing
+            found.closed = found.over = bool(self._closed[place])
+            if not found.closed:
+                self._known[place] = found
+        return found
+
+    def largest_first(self, most: int) -> list[OpenFragment]:
+        """Return so many open fragments with the most rows to hand out, of several those with the lowest ids."""
+        by_size = np.lexsort((self._tasks.fragment_ids, -self._rows))
+        return [self._at(place) for place in by_size[~self._closed[by_size]][:most].tolist()]
+
+    @property
+    def begun(self) -> list[OpenFragment]:
+        """The fragments that were looked at and that are still open."""
+        return [f for f in self._known.values() if not f.closed]
+
+    @property
+    def scopes_out(self) -> list[str]:
+        """The scopes that units that are out, or were lost, may have reserved."""
+        return [scope_of(f.task) for f in self._known.values() if f.out or f.lost]
+
+    def changed(self, fragment: OpenFragment) -> None:
+        """File a fragment anew, after a change of what it lacks."""
+        if fragment.busy and not fragment.filed_busy:
+            fragment.filed_busy = True
+            self.busy += 1
+        if fragment.closed:
+            return
+        if fragment.settled:
+            self._close(fragment)
+            return
+        self._file_rows(fragment)
+        if fragment.to_assemble is not fragment.filed_to_assemble:
+            fragment.filed_to_assemble = fragment.to_assemble
+            self.ready += 1 if fragment.filed_to_assemble else -1
+            if fragment.filed_to_assemble:
+                heapq.heappush(self._to_assemble, fragment.place)
+
+    def _file_rows(self, fragment: OpenFragment) -> None:
+        rows, suspects = count_offsets(fragment.missing), count_offsets(fragment.suspects)
+        if suspects > fragment.filed_suspects:
+            heapq.heappush(self._suspect, fragment.place)
+        self.rows_left += rows - fragment.filed_rows + suspects - fragment.filed_suspects
+        fragment.filed_suspects = suspects
+        if rows == fragment.filed_rows:
+            return
+        self.waiting += (rows > 0) - (fragment.filed_rows > 0)
+        fragment.filed_rows = self._rows[fragment.place] = rows
+        if not fragment.turn:
+            self._file_by_size(fragment, rows)
+        elif not rows:
+            self._out_of_rows.append(fragment)
+
+    def _file_by_size(self, fragment: OpenFragment, rows: int) -> None:
+        if rows:
+            heapq.heappush(self._largest, (-rows, fragment.fragment_id, fragment.place))
+        if len(self._largest) > 2 * self._open + _FEW_ENTRIES:  # most of them hold no longer
+            self._largest = [e for e in set(self._largest) if self._holds(e)]
+            heapq.heapify(self._largest)
+
+    def _close(self, fragment: OpenFragment) -> None:
+        self.rows_left -= fragment.filed_rows + fragment.filed_suspects
+        self.ready -= fragment.filed_to_assemble
+        self.waiting -= fragment.filed_rows > 0
+        self._open -= 1
+        self._closed[fragment.place] = fragment.closed = True
+        if not (fragment.out or fragment.lost or fragment.busy):
+            del self._known[fragment.place]
+        if fragment.turn:
+            self._out_of_rows.append(fragment)
+
+    def first_suspect(self) -> OpenFragment | None:
+        """Return the first fragment in the plan with suspects."""
+        while self._suspect:
+            fragment = self._at(self._suspect[0])
+            if fragment.filed_suspects and not fragment.closed:
+                return fragment
+            heapq.heappop(self._suspect)
+        return None
+
+    def first_to_assemble(self) -> OpenFragment | None:
+        """Return the first fragment in the plan that can be assembled."""
+        while self._to_assemble:
+            fragment = self._at(self._to_assemble[0])
+            if fragment.filed_to_assemble and not fragment.closed:
+                return fragment
+            heapq.heappop(self._to_assemble)
+        return None
+
+    def largest(self) -> OpenFragment | None:
+        """Return the fragment with the most rows to hand out, of several the one with the lowest id.
+
+        Fragments that are in turn are left out.
+        """
+        while self._largest and not self._holds(self._largest[0]):
+            heapq.heappop(self._largest)
+        changed = self._largest[0] if self._largest else None
+        while (first := self._first_unseen()) is not None and not self._holds(first):
+            self._passed += 1
+        if changed is None or (first is not None and first < changed):
+            return None if first is None else self._at(first[2])
+        return self._at(changed[2])
+
+    def _first_unseen(self) -> tuple[int, int, int] | None:
+        """Return the first entry of those that were there from the beginning."""
+        if self._passed == len(self._order):
+            return None
+        place = int(self._order[self._passed])
+        return -int(self._tasks.rows_missing[place]), int(self._tasks.fragment_ids[place]), place
+
+    def _holds(self, entry: tuple[int, int, int]) -> bool:
+        rows, _, place = entry
+        if self._closed[place] or self._rows[place] != -rows:
+            return False
+        fragment = self._known.get(place)
+        return fragment is None or not fragment.turn
+
+    def next_in_turn(self, diversity: int) -> OpenFragment | None:
+        """Return the fragment whose turn it is.
+
+        `diversity` fragments, the largest first, have their turn one after the other, each until it has no rows left to
+        hand out.
+        """
+        for fragment in self._out_of_rows:
+            if fragment.turn and (fragment.closed or not fragment.filed_rows):
+                fragment.turn = 0
+                self._in_turn -= 1
+        self._out_of_rows.clear()
+        while self._in_turn < diversity and (following := self.largest()) is not None:
+            self._turn += 1
+            self._in_turn += 1
+            following.turn = self._turn
+            self._turns.append((self._turn, following))
+        while self._turns:
+            turn, fragment = self._turns.popleft()
+            if fragment.turn == turn:
+                self._turns.append((turn, fragment))
+                return fragment
+        return None
+
 
 _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_FIRST_SECONDS = 0.2
@@ -165,7 +498,7 @@ class WorkQueue:
             if works and not self._fits(fragment, rows):
                 break
             works.append(self._part(fragment, rows))
-            rows -= total(works[-1].ranges) + self._fixed_rows
+            rows -= count_offsets(works[-1].ranges) + self._fixed_rows
             if rows <= 0 or self._task_size or len(works) >= _MOST_FRAGMENTS:
                 break
         return works
@@ -184,7 +517,7 @@ class WorkQueue:
             return 0.0
         if not self._sizes.seconds_per_row:
             return _FIRST_BUDGET_SECONDS
-        rows = sum(total(work.ranges) for work in works)
+        rows = sum(count_offsets(work.ranges) for work in works)
         return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
@@ -198,7 +531,7 @@ class WorkQueue:
         fragment = self._open.of(result.fragment_id)
         fragment.out -= 1
         fragment.checkpoints = (*fragment.checkpoints, *result.checkpoints)
-        fragment.missing = merge([*fragment.missing, *result.left])
+        fragment.missing = merge_ranges([*fragment.missing, *result.left])
         fragment.busy = (*fragment.busy, *result.busy)
         if result.staged is not None:
             fragment.over = True
@@ -224,14 +557,14 @@ class WorkQueue:
             fragment.lost = True
             refs = (stored or {}).get(work.fragment_id, ())
             fragment.checkpoints = (*fragment.checkpoints, *refs)
-            left = subtract(work.ranges, [ref.range for ref in refs])
+            left = subtract_ranges(work.ranges, [ref.range for ref in refs])
             suspects = [r for f, h in held if f == work.fragment_id for part in left if (r := h.intersect(part))]
             if unit.slice_rows:
                 # what came after the row at hand has not been tried yet
                 tried = RowRange(0, suspects[-1].end if suspects else 0)
-                suspects.extend(subtract(left, [tried]))
+                suspects.extend(subtract_ranges(left, [tried]))
             fragment.suspects = [*suspects, *fragment.suspects]
-            fragment.missing = merge([*fragment.missing, *subtract(left, suspects)])
+            fragment.missing = merge_ranges([*fragment.missing, *subtract_ranges(left, suspects)])
             self._open.changed(fragment)
 
     def quarantine(self, row: RowFailure) -> None:
@@ -239,8 +572,8 @@ class WorkQueue:
         fragment = self._open.of(row.fragment_id)
         place = RowRange(row.offset, row.offset + 1)
         fragment.quarantined = (*fragment.quarantined, row)
-        fragment.suspects = subtract(fragment.suspects, [place])
-        fragment.missing = merge([*fragment.missing, place])
+        fragment.suspects = subtract_ranges(fragment.suspects, [place])
+        fragment.missing = merge_ranges([*fragment.missing, place])
         self._open.changed(fragment)
 
     def _came_back(self, unit_id: str) -> None:

@@ -12,11 +12,11 @@ import os
 import sys
 import warnings
 
-from leman_executor.spark import daemon_relay
-from leman_executor.spark.import_path import without_archives
+from leman_executor.spark import daemon_startup
+from leman_executor.spark.daemon_startup import without_archives
 
 if __name__ == "__main__":
-    daemon_relay.run()  # ends here where another process is the daemon
+    daemon_startup.relay_to_warm_process()  # ends here where another process is the daemon
 
 sys.path[:] = without_archives(sys.path)
 
@@ -26,9 +26,9 @@ os.environ.setdefault("LANCE_LOG", "error")
 import encodings.idna  # noqa: E402 the first connection by name imports it
 
 from leman_core.process import environment  # noqa: E402
-from leman_core.process.absent_modules import HEAVY, without  # noqa: E402
+from leman_core.process.blocked_imports import HEAVY, blocked_imports  # noqa: E402
 
-with without(*HEAVY):  # a function may still import them
+with blocked_imports(*HEAVY):  # a function may still import them
     import numpy
     import pyarrow
     import pyarrow.compute
@@ -36,7 +36,7 @@ with without(*HEAVY):  # a function may still import them
     from pyspark import daemon
 
     import leman_executor.worker.worker_loop
-    from leman_executor.spark import function_processes, late_pandas, quiet_worker
+    from leman_executor.spark import daemon_startup, function_processes
 
 __all__ = ["encodings", "leman_executor", "numpy", "pyarrow", "pyspark"]
 
@@ -56,9 +56,9 @@ def share_memory_between_threads() -> None:
 if __name__ == "__main__":
     environment.guard()
     share_memory_between_threads()
-    late_pandas.expect()
+    daemon_startup.expect_pandas()
     gc.collect()
     gc.freeze()
     function_processes.start()
-    daemon.worker = quiet_worker.quiet_when_spark_is_gone(daemon.worker)
+    daemon.worker = daemon_startup.quiet_worker(daemon.worker)
     daemon.manager()

@@ -1,4 +1,9 @@
-"""The JVM that Spark's driver runs in; without it this process ends."""
+"""The driver's JVM while it runs, and the Spark context in it.
+
+The Spark context of an executor, without a session: nothing of Spark's SQL is used.
+
+The JVM that Spark's driver runs in; without it this process ends.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +11,59 @@ import contextlib
 import os
 import subprocess
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import structlog
-from pyspark import SparkContext
+from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
+from pyspark.sql.pandas import utils
 
+from leman_executor.spark import driver_launch
 from leman_executor.spark.class_archive import ClassArchive
 from leman_executor.spark.driver_launch import LaunchedJvm
+
+#: How an application's id begins that no cluster has given.
+_NO_MASTERS_ID = "spark-application-"
+
+
+def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext:
+    """Open a context, or find the one that this process has. Blocks for seconds.
+
+    Args:
+        chosen: Made by `driver_launch.context_settings`.
+        gateway: Of a JVM that runs; None: one is started, where this process has none.
+    """
+    # pyspark's bridge to the JVM imports its helpers for tests, and these pandas: a second of this process
+    vars(utils)["require_minimum_pandas_version"] = _no_pandas
+    shown = list(driver_launch.without_secrets(chosen).items())
+    SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
+    return SparkContext.getOrCreate(SparkConf().setAll(list(chosen.items())))
+
+
+def is_registered(context: SparkContext) -> bool:
+    """Tell whether a standalone cluster has taken the application in.
+
+    Where no master has answered for a minute Spark makes a context all the same, and stops it by itself a moment
+    later: its id is one that Spark chose, for want of a master's.
+    """
+    return not context.applicationId.startswith(_NO_MASTERS_ID)
+
+
+def _no_pandas() -> None:
+    raise ImportError("pandas is left out of this process")
+
+
+def java_cause(error: Exception) -> str:
+    """Return the line of a Java stack trace that names the cause."""
+    lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
+        del lines[0]  # of Py4J
+    for line in lines:
+        if "Python worker exited" in line or "Caused by" in line or "Error:" in line:
+            return line[:500]
+    return lines[0][:500] if lines else type(error).__name__
+
 
 _log = structlog.get_logger(__name__)
 
@@ -53,7 +103,7 @@ def connect(launched: LaunchedJvm) -> Any:
     return gateway
 
 
-def forget_driver() -> None:
+def detach_driver() -> None:
     """Make pyspark forget a JVM that has ended, and its context: the next context starts in another JVM.
 
     Call it once the process is dead. `SparkContext.stop` raises then, and leaves what it should reset.

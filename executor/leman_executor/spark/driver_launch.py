@@ -1,4 +1,8 @@
-"""How the JVM of Spark's driver is started: its settings and its environment. Imports no pyspark, so that it can be
+"""How the JVM of Spark's driver is started: its Java, settings and environment. Imports no pyspark.
+
+The Java that Spark's driver would run on: looked at before anything is started, in its own description of itself.
+
+How the JVM of Spark's driver is started: its settings and its environment. Imports no pyspark, so that it can be
 started before that is imported.
 """
 
@@ -24,12 +28,53 @@ from pathlib import Path
 import psutil
 
 from leman_core import settings as config
+from leman_core.model.service_errors import Unavailable
 from leman_core.process import environment
 from leman_core.settings import Spark
-from leman_executor.spark import daemon_relay, spark_conf
-from leman_executor.spark.address import LOOPBACK, callback_address, is_local
+from leman_executor.spark import daemon_startup, spark_conf
 from leman_executor.spark.class_archive import ClassArchive
+from leman_executor.spark.spark_conf import LOOPBACK, callback_address, is_local
 from leman_executor.spark.temp_folder import TempFolder
+
+_LEAST = 17
+#: Spark does not start without it, and some small runtimes lack it.
+_MODULE = "jdk.incubator.vector"
+_INSTALL = (
+    "install one (apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless,"
+    " brew install openjdk@17, or adoptium.net), or set JAVA_HOME"
+)
+
+
+def check_java() -> None:
+    """Look whether there is a Java that Spark can run on.
+
+    Raises:
+        Unavailable: SPARK_NOT_STARTED – there is none; the message says what to install.
+    """
+    home = os.environ.get("JAVA_HOME", "")
+    program = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if program is None:
+        where = f"JAVA_HOME={home} has no bin/java" if home else "there is no java on PATH, and JAVA_HOME is not set"
+        raise Unavailable("SPARK_NOT_STARTED", f"Spark needs Java {_LEAST} or newer, and {where}: {_INSTALL}")
+    version, modules = _described(Path(program).resolve().parent.parent)
+    if version and version < _LEAST:
+        raise Unavailable(
+            "SPARK_NOT_STARTED", f"Spark needs Java {_LEAST} or newer, and {program} is Java {version}: {_INSTALL}"
+        )
+    if modules and _MODULE not in modules:
+        raise Unavailable("SPARK_NOT_STARTED", f"Spark needs Java with {_MODULE}, which {program} lacks: {_INSTALL}")
+
+
+def _described(home: Path) -> tuple[int, set[str]]:
+    """Return the version and the modules that a Java has by its file `release`; 0 and none where that does not say."""
+    try:
+        text = (home / "release").read_text(errors="replace")
+    except OSError:
+        return 0, set()
+    version = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', text, re.MULTILINE)
+    modules = re.search(r'^MODULES="([^"]*)"', text, re.MULTILINE)
+    return int(version[1]) if version else 0, set(modules[1].split()) if modules else set()
+
 
 _POLL_SECONDS = 0.02
 _WORDS_SECONDS = 30.0
@@ -59,7 +104,9 @@ def prepare_environment(settings: Spark) -> None:
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
     os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of glibc's, which keeps more for each of the JVM's many threads
     if python_of(settings) != sys.executable or any(key.startswith(_OF_DAEMON) for key in settings.conf):
-        os.environ.pop(daemon_relay.VARIABLE, None)  # a fork would have another interpreter, or other variables
+        os.environ.pop(
+            daemon_startup.WARM_PROCESS_VARIABLE, None
+        )  # a fork would have another interpreter, or other variables
 
 
 def passed_variables(settings: Spark) -> tuple[str, ...]:
@@ -122,12 +169,12 @@ def context_settings(settings: Spark, shared: list[str], folder: TempFolder | No
     return chosen
 
 
-def shown(chosen: Mapping[str, str]) -> dict[str, str]:
+def without_secrets(chosen: Mapping[str, str]) -> dict[str, str]:
     """Return the settings without secrets: the JVM's command line is for all to read."""
     return {key: value for key, value in chosen.items() if not config.is_secret(key)}
 
 
-def last_words(chosen: Mapping[str, str]) -> str:
+def startup_error(chosen: Mapping[str, str]) -> str:
     """Start a JVM once more that has ended before it was up, and return what it says of that; empty: it says nothing.
 
     One that comes up after all ends at once, as its standard input is at its end. Blocks for seconds.
@@ -157,7 +204,7 @@ def last_words(chosen: Mapping[str, str]) -> str:
 
 def _command(chosen: Mapping[str, str]) -> list[str]:
     command = [str(spark_home() / "bin" / "spark-submit")]
-    for key, value in shown(chosen).items():
+    for key, value in without_secrets(chosen).items():
         command += ["--conf", f"{key}={value}"]
     return command + shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 
 from leman_core import settings as config
-from leman_core.model.errors import LemanError
+from leman_core.model.service_errors import LemanError
 from leman_core.process.process_secrets import guard
-from leman_core.storage.object_stores import store_file
-from leman_executor.spark import java_runtime
-from leman_executor.spark.address import is_local
+from leman_core.storage import store_file
+from leman_executor.spark import driver_launch
 from leman_executor.spark.driver_launch import LaunchedJvm
+from leman_executor.spark.spark_conf import is_local
 
 _launched: list[LaunchedJvm] = []
 
@@ -24,9 +24,9 @@ def begin() -> None:
         loaded = config.load()
         settings = loaded.spark.of_own_user()
         guard(core_dumps=loaded.log.core_dumps)  # before there is a JVM to inherit them
-        store_file.begin(loaded.storage.options_file)
+        store_file.use_store_file(loaded.storage.options_file)
         if is_local(settings):
-            java_runtime.check()
+            driver_launch.check_java()
             _launched.append(LaunchedJvm.begin(settings))
 
 

@@ -1,21 +1,227 @@
-"""The function processes of Spark's Python workers: functions run in them, with all that Spark has given the worker."""
+"""The function processes of Spark's Python workers: warmed up, bound to a worker, given tasks.
+
+A worker's work in small, for processes that have none yet.
+
+A forked process copies each page of memory that it is the first to write to: a few thousand of them in its first
+fragment, which takes twice as long as the next. What is copied beforehand, nobody waits for.
+
+Has tasks run by processes of the pool; used where Spark runs a worker.
+
+The function processes of Spark's Python workers: functions run in them, with all that Spark has given the worker.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import resource
+import signal
+import socket
 import sys
+import tempfile
 import time
 from decimal import Decimal
 
 import msgspec
+import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 from pyspark.resource import ResourceInformation
 
-from leman_core.storage.thread_startup import start_threads
-from leman_executor.spark import standing_tasks
-from leman_executor.spark.practice import practise_batches, practise_rows
-from leman_executor.worker.processes import caller
-from leman_executor.worker.processes.caller import Caller
+from leman_core.model.plan import FragmentTask, Reason
+from leman_core.model.row_positions import RowRange
+from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
+from leman_core.model.work import FragmentWork, FunctionSpec, InFlightRows, ProgressReport, WorkContext, WorkUnit
+from leman_core.process import environment
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.opening import small_table, start_threads
+from leman_executor.coordination.reservations import GrantAll
+from leman_executor.spark import idle_tasks
+from leman_executor.spark.temp_folder import TempFolder
+from leman_executor.worker.error_store import JobErrors
+from leman_executor.worker.function_pool import (
+    MOST_BYTES,
+    NONSENSE,
+    SENT_NONSENSE,
+    Answer,
+    FunctionPool,
+    Prepare,
+    Request,
+    Warm,
+    receive,
+    send,
+)
+from leman_executor.worker.unit_runner import UnitRunner
+from leman_executor.worker.worker_link import WorkerTask
+from leman_executor.worker.worker_loop import run_task
+
+#: A row at a time, and as many rows at once as a fragment may have: each kind touches memory of its own.
+_SCALAR_ROWS, _VECTORISED_ROWS = 1 << 16, 10 << 16
+
+
+def _function(kind: UdfKind, entrypoint: str) -> FunctionSpec:
+    return FunctionSpec(
+        name=f"practice, {kind.name}",
+        version="",
+        kind=kind,
+        input_columns=("x",),
+        bundle_uri="",
+        bundle_sha256="",
+        bundle_python="",
+        entrypoint=entrypoint,
+        stateful=False,
+        batch_size=0,
+        error_policy=ErrorPolicy(),
+    )
+
+
+def warm_up_rows() -> None:
+    """Compute a column of a table that is gone afterwards, a row at a time."""
+    _practise(_function(UdfKind.SCALAR, "builtins:abs"), _SCALAR_ROWS)
+
+
+def warm_up_batches() -> None:
+    """Compute a column of a table that is gone afterwards, a batch at a time."""
+    _practise(_function(UdfKind.ARRAY, "pyarrow.compute:abs"), _VECTORISED_ROWS)
+
+
+def _practise(function: FunctionSpec, rows: int) -> None:
+    kept = tempfile.tempdir  # a function that sets TMPDIR is to find that nobody has looked
+    try:
+        with contextlib.suppress(Exception):  # then the first job takes longer
+            folder = TempFolder.make("", patient=False)  # a task may wait
+            if folder is not None:
+                try:
+                    compute_in(str(folder.path), function, rows)
+                finally:
+                    folder.remove()
+    finally:
+        tempfile.tempdir = kept
+
+
+def compute_in(folder: str, function: FunctionSpec, rows: int) -> int:
+    """Compute a column of a small table in a folder as a worker does, and return how many rows it has."""
+    uri = f"{folder}/practice.lance"
+    version = small_table(uri, rows)
+    context = WorkContext(
+        job_id="practice",
+        uri=uri,
+        read_version=version,
+        output_schema=pa.schema([pa.field("y", pa.int64())]).serialize().to_pybytes(),
+        output_field_ids=(1,),
+        column_id="practice",
+        input_columns=("x",),
+        udf=function,
+        where="",
+        checkpoint=CheckpointBounds(),
+        checkpoint_seconds=60.0,
+        checkpoint_max_bytes=1 << 20,
+    )
+    task = FragmentTask(0, rows, 0, Reason.MISSING, "0" * 32, "practice", ())
+    work = FragmentWork(task, (RowRange(0, rows),), finish=True)
+    outcome = UnitRunner(
+        context,
+        WorkUnit("practice", (work,)),
+        store=LanceCheckpointStore(checkpoint_root(uri)),
+        reservations=GrantAll(),
+        sink=_Nobody(),
+        errors=JobErrors("", "practice", "y", ""),
+    ).run()
+    return sum(result.rows_computed for result in outcome.results)
+
+
+class _Nobody:
+    """A sink of reports that nobody reads."""
+
+    def send(self, report: ProgressReport) -> None:
+        """Ignore it."""
+
+    def in_flight(self, in_flight: InFlightRows) -> None:
+        """Ignore it."""
+
+
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_worker_tasks, _answers = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(Answer)
+
+
+class FunctionProcessEnded(RuntimeError):
+    """The process that ran a task is gone, or could not go on: the worker is to be started again."""
+
+
+class Caller:
+    """A connection to the pool, inherited by every process that is forked from the one that started it."""
+
+    def __init__(self, requests: socket.socket, pool_parent: int) -> None:
+        self._requests = requests
+        self._pool_parent = pool_parent
+
+    def run(self, worker_task: str, state: bytes = b"") -> int:
+        """Run a task where its function's version runs.
+
+        Returns:
+            How many units were run.
+
+        Raises:
+            FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
+        """
+        task = _worker_tasks.decode(worker_task)
+        data = self._asked(task.function, Request(worker_task, state, task.hello.job_id))
+        if data is None:
+            if self._pool_is_gone():
+                self._end_parent()
+                raise FunctionProcessEnded("the pool of function processes is gone")
+            raise FunctionProcessEnded("the function's process ended without a word")
+        try:
+            answer = _answers.decode(data)
+        except NONSENSE:
+            raise FunctionProcessEnded(SENT_NONSENSE) from None
+        if answer.error:
+            raise FunctionProcessEnded(answer.error)
+        return answer.units
+
+    def _asked(self, function: str, request: Request) -> bytes | None:
+        """Return the answer to a request; None where there is none."""
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs, contextlib.suppress(OSError):
+                socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
+            with contextlib.suppress(OSError):  # a process that is gone already: the pool has said so
+                send(ours, request)
+            with contextlib.suppress(OSError):
+                return receive(ours, MOST_BYTES)
+        return None
+
+    def _pool_is_gone(self) -> bool:
+        """Ask with a request for nothing."""
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            try:
+                socket.send_fds(self._requests, [b""], [theirs.fileno()])
+            except OSError:
+                return True
+        return False
+
+    def _end_parent(self) -> None:
+        """End Spark's daemon, which is of no use without a pool: Spark starts another one.
+
+        With it all of its workers end: never for what became of one function process.
+        """
+        if os.getppid() == self._pool_parent:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pool_parent, signal.SIGTERM)
+
+
+def start_pool(prepare: Prepare, warm: Warm) -> Caller:
+    """Fork the pool from this process, which must be as clean as function processes are to be."""
+    here = os.getpid()
+    requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    if os.fork() == 0:
+        asking.close()
+        os.dup2(2, 1)  # what Spark's daemon says on standard output is for Spark
+        environment.confine()
+        FunctionPool(requests, lambda task, _say: run_task(task), prepare, warm).serve(here)
+    requests.close()
+    return Caller(asking, here)
+
 
 _WARM_UP = "null"
 #: So long after its worker a task ends that waited for a job: the end costs Spark as much as a commit, and nobody waits
@@ -43,19 +249,19 @@ _decoder = msgspec.json.Decoder(_Given)
 
 def start() -> None:
     """Start the pool for all workers that are forked from this process."""
-    _callers.append(caller.start(_take_over, (start_threads, practise_rows, practise_batches)))
+    _callers.append(start_pool(_take_over, (start_threads, warm_up_rows, warm_up_batches)))
 
 
 def run(worker_task: str) -> int:
     """Run a worker's task and return how many units it computed; the executor warms up with a task of none."""
     task = TaskContext.get()
-    told = standing_tasks.asked(worker_task, task.partitionId() if task is not None else 0)
+    told = idle_tasks.receive_task(worker_task, task.partitionId() if task is not None else 0)
     if told in (_WARM_UP, ""):
         return 0
     if not _callers:
         start()  # Spark was told not to use its daemon
     units = _callers[0].run(told, msgspec.json.encode(_given()))
-    if standing_tasks.asks(worker_task):
+    if idle_tasks.is_idle_task(worker_task):
         time.sleep(_QUIET_SECONDS)
     return units
 

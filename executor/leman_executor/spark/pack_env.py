@@ -17,7 +17,7 @@ import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from leman_core.model.errors import FailedPrecondition, LemanError
+from leman_core.model.service_errors import FailedPrecondition, LemanError
 
 _OURS = ("leman_core", "leman_planner", "leman_executor", "leman_coordinator", "leman", "leman_internal")
 _NOT_OF_STDLIB = frozenset({"site-packages", "dist-packages", "test", "idlelib", "turtledemo", "ensurepip"})

@@ -1,4 +1,9 @@
-"""The runner of jobs' workers as Spark tasks."""
+"""The runner of jobs' workers as Spark tasks.
+
+The Spark task of a worker: what it runs, and what it is to be given.
+
+The runner of jobs' workers as Spark tasks.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +17,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
@@ -21,25 +26,94 @@ from typing import Any
 import msgspec
 import psutil
 import structlog
-from pyspark import SparkContext
+from pyspark import RDD, SparkContext
+from pyspark.resource import (
+    ExecutorResourceRequests,
+    ResourceProfile,
+    ResourceProfileBuilder,
+    TaskResourceRequests,
+)
 
-from leman_core.model.errors import LemanError, Unavailable
+from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.work import WorkContext
 from leman_core.settings import Spark
-from leman_executor.scheduling.cancelled import Cancelled
-from leman_executor.scheduling.dispatcher import ExecutorEndpoint
-from leman_executor.scheduling.resources import Cluster, SlotProfile
-from leman_executor.spark import driver_launch, early_jvm, java_runtime, spark_conf, worker_problems
-from leman_executor.spark.address import callback_address, is_local
-from leman_executor.spark.context import cause, open_context, was_taken_in
-from leman_executor.spark.driver_jvm import DriverJvm, connect, driver_is_gone, driver_process, forget_driver
+from leman_executor.scheduling.dispatcher import Cancelled, ExecutorEndpoint
+from leman_executor.scheduling.task_slots import Cluster, SlotProfile
+from leman_executor.spark import driver_launch, early_jvm, spark_conf, worker_problems
+from leman_executor.spark.cluster_readiness import ClusterReadiness, total_cores
+from leman_executor.spark.driver_jvm import (
+    DriverJvm,
+    connect,
+    detach_driver,
+    driver_is_gone,
+    driver_process,
+    is_registered,
+    java_cause,
+    open_context,
+)
 from leman_executor.spark.driver_launch import LaunchedJvm
-from leman_executor.spark.readiness import ClusterReadiness
-from leman_executor.spark.spark_status import cores
-from leman_executor.spark.spark_task import WORKER_TASK, worker_plan
-from leman_executor.spark.standing_tasks import StandingTasks
+from leman_executor.spark.idle_tasks import IdleTasks
+from leman_executor.spark.spark_conf import callback_address, is_local
 from leman_executor.spark.temp_folder import TempFolder
-from leman_executor.worker.messages import Hello, WorkerTask
+from leman_executor.worker.worker_link import Hello, WorkerTask
+
+#: Property of a Spark job. Its name makes Spark redact the value in its logs.
+WORKER_TASK = "leman.task.secret"
+
+
+def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
+    """Return an RDD of the JVM that runs a worker in each of `count` partitions, as often as its rows are counted.
+
+    It needs nothing of Spark's SQL, whose classes would be half of all that the JVM loads.
+    """
+    jvm: Any = context._jvm
+    nothing = jvm.java.util.ArrayList()  # an empty list of this process would become a file in a temporary folder
+    partitions: RDD[Any] = RDD(context._jsc.parallelize(nothing, count), context)
+    workers = partitions.mapPartitionsWithIndex(task_function())
+    if profile is not None:
+        workers = workers.withResources(resource_profile(profile))
+    return workers._jrdd.rdd()
+
+
+def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
+    """Return what Spark runs for a worker, the same for every job: a property of the Spark job says where to connect.
+
+    It is a closure, as that travels by value: a worker need not import this module.
+    """
+    name = WORKER_TASK
+
+    def worker(_partition: int, nothing: Iterable[Any]) -> Iterator[int]:
+        from pyspark import TaskContext  # noqa: PLC0415
+
+        from leman_executor.spark import function_processes  # noqa: PLC0415 on the worker: the driver starts sooner without
+
+        task = TaskContext.get()
+        worker_task = task.getLocalProperty(name) if task is not None else None
+        units = function_processes.run(worker_task or "null")
+        list(nothing)  # to its end, or Spark takes the process for none that it can use again
+        return iter([units])
+
+    return worker
+
+
+def resource_profile(asked: SlotProfile) -> ResourceProfile:
+    """Return the profile that Spark is asked for.
+
+    It is one of tasks alone where no executors are to be started: Spark then uses those that run.
+    """
+    tasks = TaskResourceRequests().cpus(asked.cpus)
+    if asked.gpus:
+        tasks = tasks.resource("gpu", asked.gpus)
+    builder = ResourceProfileBuilder().require(tasks)
+    if asked.executor_cores:
+        executors = ExecutorResourceRequests().cores(asked.executor_cores)
+        if asked.executor_memory_bytes:
+            executors = executors.memoryOverhead(f"{-(-asked.executor_memory_bytes >> 20)}m")
+        if asked.executor_gpus:
+            executors = executors.resource("gpu", asked.executor_gpus, asked.gpu_script, asked.gpu_vendor)
+        builder = builder.require(executors)
+    return builder.build
+
 
 _log = structlog.get_logger(__name__)
 
@@ -73,8 +147,8 @@ def _stop(context: SparkContext) -> None:
     try:
         context.stop()
     except Exception as error:  # noqa: BLE001 of Py4J: the JVM is gone
-        _log.info("Spark was gone before it was stopped", error=cause(error))
-        forget_driver()
+        _log.info("Spark was gone before it was stopped", error=java_cause(error))
+        detach_driver()
     finally:
         if timer is not None:
             timer.cancel()
@@ -111,7 +185,7 @@ class SparkRunner:
         self._waits: dict[str, str] = {}
         self._calls: dict[str, set[Future[None]]] = {}
         #: Tasks that wait for the next job.
-        self._standing: StandingTasks | None = None
+        self._standing: IdleTasks | None = None
         self._standing_count = min(4, os.cpu_count() or 1)
         #: The jobs that such tasks were given to, by the tag of their Spark job.
         self._given: dict[str, str] = {}
@@ -143,7 +217,7 @@ class SparkRunner:
         that by a last one, which does without the archive of classes, as the others may have died of it.
         """
         if driver_is_gone():
-            forget_driver()
+            detach_driver()
         if SparkContext._gateway is not None:
             self._warm_up(self._open(None))
             return
@@ -164,7 +238,7 @@ class SparkRunner:
                 launches.clear()
 
     def _launch(self, *, archived: bool = True) -> LaunchedJvm:
-        java_runtime.check()
+        driver_launch.check_java()
         try:
             return LaunchedJvm.begin(self._settings, archived=archived)
         except OSError as error:
@@ -190,7 +264,7 @@ class SparkRunner:
             self._context = self._readiness.context = self._folder = None
             self._plans.clear()
             launched.end()
-            forget_driver()
+            detach_driver()
             if launched.overran.is_set():
                 seconds = self._settings.driver_start_seconds
                 raise _JvmLost(f"it was not up within {seconds:g} s, LEMAN_SPARK__DRIVER_START_SECONDS") from error
@@ -214,13 +288,13 @@ class SparkRunner:
             chosen = driver_launch.context_settings(self._settings, [], self._folder)
         try:
             context = open_context(chosen, gateway)
-            if self._settings.master.startswith("spark://") and not was_taken_in(context):
+            if self._settings.master.startswith("spark://") and not is_registered(context):
                 raise worker_problems.no_master(spark_conf.master(self._settings))
             context.setLogLevel("ERROR")
         except LemanError:
             raise
         except Exception as error:
-            raise self._not_started(cause(error)) from error
+            raise self._not_started(java_cause(error)) from error
         return context
 
     def _warm_up(self, context: SparkContext) -> None:
@@ -241,7 +315,7 @@ class SparkRunner:
     def _lost(self, launched: LaunchedJvm, why: str) -> Unavailable:
         """Return the error where no JVM has stayed until Spark was up."""
         ended_by_itself = (launched.process.returncode or 0) > 0
-        words = driver_launch.last_words(launched.chosen) if ended_by_itself else ""
+        words = driver_launch.startup_error(launched.chosen) if ended_by_itself else ""
         return self._not_started(words or why, has_jvm=False)
 
     def _not_started(self, why: str, *, has_jvm: bool = True) -> Unavailable:
@@ -320,7 +394,7 @@ class SparkRunner:
 
         That is `here` where Spark runs on this machine alone, else one for each core of the cluster.
         """
-        return here if self._local or self._context is None else max(1, cores(self._context))
+        return here if self._local or self._context is None else max(1, total_cores(self._context))
 
     def stop(self) -> None:
         """End Spark."""
@@ -400,7 +474,7 @@ class SparkRunner:
         own = f"{job_id}-{uuid.uuid4().hex}"
         return own, self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
 
-    def _standing_for(self, count: int, profile: SlotProfile | None) -> StandingTasks | None:
+    def _standing_for(self, count: int, profile: SlotProfile | None) -> IdleTasks | None:
         """Return the tasks that wait, for a job; where they are of no use to it, they end: it may need their slots."""
         standing, self._standing = self._standing, None
         if standing is None or standing.call.done():
@@ -424,7 +498,7 @@ class SparkRunner:
         if self._settings.master or folder is None or waits or any(self._calls.values()) or self._jvm.stopping:
             return
         with contextlib.suppress(OSError, RuntimeError):  # there is no room for the socket; the threads have ended
-            standing = StandingTasks(folder.sockets, self._standing_count)
+            standing = IdleTasks(folder.sockets, self._standing_count)
             tags, count = (standing.tag,), standing.count
             standing.call = self._threads.submit(self._run_spark_job, tags, standing.address, count)
             standing.call.add_done_callback(lambda _: standing.close())
@@ -512,7 +586,7 @@ class SparkRunner:
                 raise Cancelled(tags[0]) from None
             self._jvm.end_if_gone()
             self._jvm.end_if_spark_stopped(context)
-            why = cause(error)
+            why = java_cause(error)
             _log.warning("spark gave up on a task", tag=tags[0], cause=why)
             raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:

@@ -10,7 +10,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from leman_core.model.errors import InvalidArgument, Unavailable
+from leman_core.model.service_errors import InvalidArgument, Unavailable
 from leman_core.process.temp_folders import OwnFolder, socket_folder
 
 _PREFIX = "leman-spark-"

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions.nested_types import holds, without_extensions
-from leman_core.storage import concatenation
+from leman_core.functions import arrow_values
+from leman_core.functions.arrow_types import holds_type, without_extensions
 from leman_executor.worker import value_conversion as conversion
 from leman_executor.worker.value_conversion import LASTING, Converter
 
@@ -47,7 +47,7 @@ class Converted:
             self.error = ValueError(conversion.refusal(value, convert.kind, error))
 
 
-def keep(value: Any, convert: Converter, show: Callable[[object], str]) -> Any:
+def keep_result(value: Any, convert: Converter, show: Callable[[object], str]) -> Any:
     """Return the result of one row as something that no later call changes.
 
     Args:
@@ -99,16 +99,16 @@ def batch_values(result: Any, convert: Converter) -> pa.Array:
     if _is_foreign_column(result):
         result = pa.chunked_array(result)
     if isinstance(result, pa.ChunkedArray):
-        result = concatenation.joined(result.chunks or [pa.nulls(0, result.type)])
+        result = arrow_values.concatenate(result.chunks or [pa.nulls(0, result.type)])
     if not isinstance(result, pa.Array):
         return _from_python(result, convert)
     result.validate(full=True)  # text that is no UTF-8, or offsets out of bounds, would damage the table
-    return own(result)
+    return own_values(result)
 
 
-def own(values: pa.Array) -> pa.Array:
+def own_values(values: pa.Array) -> pa.Array:
     """Return the same values in memory that nothing else refers to."""
-    if any(holds(without_extensions(values.type), is_kind) for is_kind in _SHARED):
+    if any(holds_type(without_extensions(values.type), is_kind) for is_kind in _SHARED):
         sent = pa.record_batch([values], schema=pa.schema([pa.field("v", values.type)]))
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, sent.schema) as stream:
@@ -120,7 +120,7 @@ def own(values: pa.Array) -> pa.Array:
 
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
     """Return the same rows in memory that nothing else refers to: a function may change its arguments in place."""
-    return pa.RecordBatch.from_arrays([own(column) for column in rows.columns], schema=rows.schema)
+    return pa.RecordBatch.from_arrays([own_values(column) for column in rows.columns], schema=rows.schema)
 
 
 def _from_python(result: Any, convert: Converter) -> pa.Array:
@@ -128,8 +128,8 @@ def _from_python(result: Any, convert: Converter) -> pa.Array:
         result = np.asarray(result)
     if getattr(result, "ndim", 0) == 1 and getattr(getattr(result, "dtype", None), "kind", "") in "biufMm":
         made = pa.array(result)
-        made = concatenation.joined(made.chunks) if isinstance(made, pa.ChunkedArray) else made
-        return own(made)
+        made = arrow_values.concatenate(made.chunks) if isinstance(made, pa.ChunkedArray) else made
+        return own_values(made)
     if _is_frame(result):
         what = f"{result.num_columns} columns" if isinstance(result, pa.RecordBatch | pa.Table) else _described(result)
         raise WrongResult(f"it returned {what}, not one value for each row: return one of its columns")
@@ -144,7 +144,7 @@ def _from_python(result: Any, convert: Converter) -> pa.Array:
     if isinstance(result, list | tuple):
         return convert(result)
     # an iterator may give one object again and again, with another content each time
-    kept = [value if type(value) in LASTING else keep(value, convert, _described) for value in values]
+    kept = [value if type(value) in LASTING else keep_result(value, convert, _described) for value in values]
     return joined(kept, convert)
 
 
@@ -174,7 +174,7 @@ def joined(kept: list[Any], convert: Converter, *, are_plain: bool = False) -> p
         parts.append(value.values)
     if plain or not parts:
         parts.append(convert(plain))
-    return concatenation.joined(parts)
+    return arrow_values.concatenate(parts)
 
 
 def _is_frame(result: Any) -> bool:

@@ -43,7 +43,7 @@ def open_log(uri: str) -> AppendLog:
 
 
 class JobErrors:
-    """The failed rows of one job; a `leman_core.model.ports.ErrorSink`.
+    """The failed rows of one job; a `leman_core.model.work.ErrorSink`.
 
     Args:
         uri: The table of failed rows; empty: nothing is stored.

@@ -17,18 +17,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions.nested_types import relabelled, without_programs_own
-from leman_core.model.sorted_sets import among
+from leman_core.functions import arrow_values
+from leman_core.functions.arrow_types import relabel, without_programs_own
+from leman_core.model.row_ids import isin
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_core.model.work import RowFailure
-from leman_core.storage import concatenation
 from leman_executor.worker import call_results, user_errors
 from leman_executor.worker import value_conversion as conversion
+from leman_executor.worker.call_guards import Call, ForkReturned, Watchdog, forked_children
 from leman_executor.worker.call_results import Converted, WrongResult
-from leman_executor.worker.forked_children import ForkReturned, forked_children
-from leman_executor.worker.remote_errors import BatchNotes, BatchTooLarge, FunctionLost, NoServer
+from leman_executor.worker.user_errors import BatchNotes, BatchTooLarge, FunctionLost, NoServer
 from leman_executor.worker.value_conversion import CONVERSION_ERRORS, Converter
-from leman_executor.worker.watchdog import Call, Watchdog
 
 _STOPPED = "the function raised it: next() on an empty iterator?"
 #: Another attempt would give the same result.
@@ -93,7 +92,7 @@ def joined(*parts: Evaluated) -> Evaluated:
     """Return the rows of parts of a batch, one after the other."""
     if len(parts) == 1:
         return parts[0]
-    values = concatenation.joined([part.values for part in parts])
+    values = arrow_values.concatenate([part.values for part in parts])
     if all(part.failed is None for part in parts):
         return plain(values)
     failed = [part.failed if part.failed is not None else np.zeros(len(part.values), np.bool_) for part in parts]
@@ -148,7 +147,7 @@ class Evaluator:
             self._children.check(forks)
         except ForkReturned as error:
             span = (int(offsets[0]), int(offsets[-1]) + 1) if len(offsets) else (0, 1)
-            raise JobFailing(user_errors.failure(error, fragment_id, span[0], 1), span) from error
+            raise JobFailing(user_errors.to_row_failure(error, fragment_id, span[0], 1), span) from error
         return evaluated
 
     def _evaluated(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
@@ -232,7 +231,7 @@ class Evaluator:
         self._are_plain = False
         if type(result) in conversion.LASTING:
             return result
-        return call_results.keep(result, self._convert, user_errors.shown)
+        return call_results.keep_result(result, self._convert, user_errors.format_value)
 
     def _row_again(
         self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
@@ -243,10 +242,10 @@ class Evaluator:
             rule = self._rule(error, attempt)
             if rule is None or rule.action is ErrorAction.FAIL:
                 raise JobFailing(
-                    user_errors.failure(error, call.fragment_id, offset, attempt), (offset, offset + 1)
+                    user_errors.to_row_failure(error, call.fragment_id, offset, attempt), (offset, offset + 1)
                 ) from error
             if rule.action is ErrorAction.SKIP:
-                return None, user_errors.failure(error, call.fragment_id, offset, attempt)
+                return None, user_errors.to_row_failure(error, call.fragment_id, offset, attempt)
             with call.resting():
                 time.sleep(rule.pause(attempt))
             attempt += 1
@@ -260,7 +259,7 @@ class Evaluator:
                 return value, None
 
     def _rule(self, error: BaseException, attempt: int) -> ErrorRule | None:
-        return self._policy.rule_for(user_errors.names(error), user_errors.text(error), attempt)
+        return self._policy.rule_for(user_errors.error_names(error), user_errors.error_text(error), attempt)
 
     def _to_arrow(
         self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
@@ -271,7 +270,7 @@ class Evaluator:
             values = self._convert_each(results, failures, fragment_id, offsets)
         if not failures:
             return Evaluated(values, None, ())
-        failed = among(offsets, np.array([f.offset for f in failures], np.int64))
+        failed = isin(offsets, np.array([f.offset for f in failures], np.int64))
         return Evaluated(values, failed, tuple(failures))
 
     def _convert_each(
@@ -280,7 +279,7 @@ class Evaluator:
         """Find the rows whose result is not of the declared type; the policy decides about each."""
         columns = []
         for value, offset in zip(results, offsets, strict=True):
-            one = value if type(value) is Converted else Converted(value, self._convert, user_errors.shown)
+            one = value if type(value) is Converted else Converted(value, self._convert, user_errors.format_value)
             if one.values is not None:
                 columns.append(one.values)
             else:
@@ -289,17 +288,17 @@ class Evaluator:
                     f"({one.name}), its output type is {self._output}: {one.error}"
                 )
                 rule = self._rule(wrong, _NO_MORE_ATTEMPTS)
-                failure = user_errors.failure(wrong, fragment_id, int(offset), 1)
+                failure = user_errors.to_row_failure(wrong, fragment_id, int(offset), 1)
                 if rule is None or rule.action is not ErrorAction.SKIP:
                     raise JobFailing(failure, (int(offset), int(offset) + 1)) from one.error
                 failures.append(failure)
                 columns.append(pa.nulls(1, self._output))
         try:
-            return concatenation.joined(columns)
+            return arrow_values.concatenate(columns)
         except pa.ArrowException as error:  # each fits alone; together they overflow a dictionary
             wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
             span = (int(offsets[0]), int(offsets[-1]) + 1)
-            raise JobFailing(user_errors.failure(wrong, fragment_id, span[0], 1), span) from error
+            raise JobFailing(user_errors.to_row_failure(wrong, fragment_id, span[0], 1), span) from error
 
     # a batch at a time
 
@@ -321,14 +320,14 @@ class Evaluator:
                 rule = self._rule(error, _NO_MORE_ATTEMPTS if is_final else attempt)
                 if rule is None or rule.action is ErrorAction.FAIL:
                     span = (int(offsets[0]), int(offsets[-1]) + 1)
-                    raise JobFailing(user_errors.failure(error, fragment_id, span[0], attempt), span) from error
+                    raise JobFailing(user_errors.to_row_failure(error, fragment_id, span[0], attempt), span) from error
                 if rule.action is ErrorAction.RETRY:
                     time.sleep(rule.pause(attempt))
                     attempt += 1
                     continue
                 if rows.num_rows == 1 or is_final:
                     self._note_given_up(error)
-                    failures = tuple(user_errors.failure(error, fragment_id, int(at), attempt) for at in offsets)
+                    failures = tuple(user_errors.to_row_failure(error, fragment_id, int(at), attempt) for at in offsets)
                     return Evaluated(pa.nulls(len(offsets), self._output), np.full(len(offsets), True), failures)
                 return self._isolate(error, fragment_id, offsets, rows)
 
@@ -338,14 +337,14 @@ class Evaluator:
 
     def _note_given_up(self, error: BaseException) -> None:
         if self._servers is not None and isinstance(error, FunctionLost):
-            self._servers.row_lost(user_errors.text(error))
+            self._servers.row_lost(user_errors.error_text(error))
 
     def _isolate(
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
         """Evaluate rows by halves; by many parts where each call that fails ends a server, which has to start again."""
         if self._notes is not None:
-            self._notes.batch_split(user_errors.told(error).splitlines()[0])
+            self._notes.batch_split(user_errors.describe_error(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2
         size = -(-rows.num_rows // parts)
         begins = range(0, rows.num_rows, size)
@@ -385,7 +384,7 @@ def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
     kinds = [without_programs_own(kind) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
-    columns = [relabelled(values, kind) for values, kind in zip(rows.columns, kinds, strict=True)]
+    columns = [relabel(values, kind) for values, kind in zip(rows.columns, kinds, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 

@@ -1,4 +1,10 @@
-"""One pass over a fragment of a unit of work, from its rows to its column file.
+"""One pass over a fragment, slice by slice, from its rows to its column file.
+
+Evaluates the rows of chunks slice by slice; several slices may be evaluated at once.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+
+One pass over a fragment of a unit of work, from its rows to its column file.
 
 Runs on Spark workers: imports no gRPC and no Spark. It never commits.
 """
@@ -6,8 +12,11 @@ Runs on Spark workers: imports no gRPC and no Spark. It never commits.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -15,22 +24,149 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from leman_core.model import keys
-from leman_core.model.errors import Internal, LemanError
 from leman_core.model.plan import CheckpointRef, StagedFile
-from leman_core.model.ranges import RowRange, merge, subtract, total
+from leman_core.model.row_ids import isin
+from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, subtract_ranges
 from leman_core.model.row_states import RowState
-from leman_core.model.work import FragmentResult, FragmentWork, WorkContext
+from leman_core.model.service_errors import Internal, LemanError
+from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, WorkContext
 from leman_core.process.crash_points import crash_point
-from leman_core.storage.checkpoints.records import FragmentRecord
-from leman_core.storage.checkpoints.rows import Piece
+from leman_core.storage.checkpoint_records import FragmentRecord, Piece
 from leman_core.storage.scan import Chunk
-from leman_executor.worker.checkpointing import Checkpoints
-from leman_executor.worker.computed_rows import CheckpointLost, KnownRows
+from leman_executor.worker.evaluator import Evaluated, JobFailing
 from leman_executor.worker.fragment_writer import Existing, FragmentWriter, Unwritten
-from leman_executor.worker.installed_file import InstalledFile
-from leman_executor.worker.row_source import RowSource, only, without
-from leman_executor.worker.slice_evaluation import Evaluation
+from leman_executor.worker.row_checkpoints import CheckpointLost, Checkpoints, KnownRows
+from leman_executor.worker.row_source import InstalledFile, RowSource, only_rows, without_rows
 from leman_executor.worker.unit_runtime import UnitRuntime
+
+
+class Evaluation:
+    """The evaluation of one fragment's rows; it calls `failed` with the rows that the policy skips."""
+
+    def __init__(
+        self,
+        work: FragmentWork,
+        runtime: UnitRuntime,
+        output: pa.DataType,
+        failed: Callable[[Iterable[RowFailure]], None],
+    ) -> None:
+        self._work = work
+        self._runtime = runtime
+        self._meter = runtime.meter
+        self._output = output
+        self._failed = failed
+        #: When the function was called first for this fragment, and set up before; None: not yet.
+        self.began: float | None = None
+
+    def all(self, chunk: Chunk) -> Iterator[Piece]:
+        """Evaluate every row of a chunk, one slice after the other, without regard to the time."""
+        at = 0
+        while at < len(chunk.offsets):
+            piece = self._end(self._begin(chunk, slice(at, at + self._runtime.sizer.rows), ()))
+            at += len(piece.offsets)
+            yield piece
+
+    def slices(self, chunk: Chunk, capacity: Callable[[], int], over: Callable[[], bool]) -> Iterator[Piece]:
+        """Yield the evaluated slices of a chunk in order.
+
+        Args:
+            chunk: The rows.
+            capacity: Returns how many rows the next checkpoint may still take after the slices yielded so far; slices
+                beyond that are not begun.
+            over: Tells whether the time is up; then no slice but the first is begun.
+        """
+        runtime = self._runtime
+        begun: deque[_Slice] = deque()
+        at = 0
+        try:
+            while True:
+                while at < len(chunk.offsets) and len(begun) < runtime.slices.ahead:
+                    left = capacity() - sum(len(s.offsets) for s in begun)
+                    if left <= 0 or (at and over()):
+                        break
+                    begun.append(self._begin(chunk, slice(at, at + min(runtime.sizer.rows, left)), begun))
+                    at += len(begun[-1].offsets)
+                if not begun:
+                    return
+                part = begun.popleft()
+                try:
+                    piece = self._end(part)
+                except JobFailing as failing:
+                    if failing.before is not None:  # they were paid for
+                        yield self._piece(part.offsets[: len(failing.before.values)], failing.before)
+                    raise
+                yield piece
+        finally:
+            for left_over in begun:
+                left_over.result.cancel()
+
+    def _begin(self, chunk: Chunk, part: slice, before: Iterable[_Slice]) -> _Slice:
+        offsets = chunk.offsets[part]
+        rows = chunk.rows.slice(part.start, len(offsets))
+        fragment_id, quarantined = self._work.fragment_id, self._work.quarantined
+        evaluator = self._runtime.evaluator()
+        if self.began is None:
+            self.began = self._runtime.clock()
+        self._meter.calling(fragment_id, (_span(o) for o in (*(s.offsets for s in before), offsets)))
+
+        def call() -> tuple[Evaluated, float]:
+            begin = time.perf_counter()
+            if quarantined and isin(offsets, np.array([f.offset for f in quarantined], np.int64)).any():
+                result = _without_quarantined(evaluator, self._output, quarantined, offsets, rows)
+            else:
+                result = evaluator(fragment_id, offsets, rows)
+            return result, time.perf_counter() - begin
+
+        with self._meter.evaluating():
+            return _Slice(offsets, self._runtime.slices.begin(call))
+
+    def _end(self, part: _Slice) -> Piece:
+        offsets = part.offsets
+        with self._meter.evaluating():
+            result, seconds = part.result.result()
+        self._runtime.sizer.note(len(offsets), seconds, result.values.nbytes)
+        return self._piece(offsets, result)
+
+    def _piece(self, offsets: npt.NDArray[np.int64], result: Evaluated) -> Piece:
+        self._meter.evaluated(len(offsets), len(result.failures))
+        self._failed(result.failures)
+        states = None
+        if result.failed is not None:
+            states = np.where(result.failed, RowState.FAILED, RowState.COMPUTED).astype(np.uint8)
+        return Piece(offsets, result.values, states)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slice:
+    """Rows that the function has been called with, or will be as soon as a thread is free."""
+
+    offsets: npt.NDArray[np.int64]
+    result: Future[tuple[Evaluated, float]]
+
+
+def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
+    return RowRange(int(offsets[0]), int(offsets[-1]) + 1)
+
+
+def _without_quarantined(
+    evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
+    output: pa.DataType,
+    quarantined: Sequence[RowFailure],
+    offsets: npt.NDArray[np.int64],
+    rows: pa.RecordBatch,
+) -> Evaluated:
+    """Evaluate the rows of a fragment except the quarantined ones, which become NULL and failed."""
+    here = [f for f in quarantined if (offsets == f.offset).any()]
+    doomed = isin(offsets, np.array([f.offset for f in here], np.int64))
+    if doomed.all():
+        return Evaluated(pa.nulls(len(offsets), output), doomed, tuple(here))
+    rest = evaluate(here[0].fragment_id, offsets[~doomed], rows.filter(pa.array(~doomed)))
+    places = pa.array(np.cumsum(~doomed) - 1, mask=doomed)
+    failed = doomed.copy()
+    if rest.failed is not None:
+        failed[~doomed] = rest.failed
+    return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
+
 
 #: Seconds that a unit may take beyond its budget to finish a fragment: one that is given back is assembled by another
 #: unit.
@@ -95,7 +231,7 @@ class FragmentPass:
                     self._copy(covered)
         except OutOfBudget:
             self._writer = None
-            return self._result(left=subtract(work.ranges, [ref.range for ref in self._checkpoints.refs]))
+            return self._result(left=subtract_ranges(work.ranges, [ref.range for ref in self._checkpoints.refs]))
         except BaseException:
             self._writer = None
             with contextlib.suppress(LemanError):
@@ -106,7 +242,7 @@ class FragmentPass:
     def _check_covered(self, work: FragmentWork) -> None:
         """Check that every row is computed here or stored: a finished fragment has no NULL in place of a value."""
         stored = [r.range for r in work.checkpoints if r.settles]
-        open_ranges = subtract([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
+        open_ranges = subtract_ranges([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:
             raise Internal("RANGE_LOST", f"nobody computed rows {open_ranges} of fragment {work.fragment_id}")
 
@@ -204,9 +340,9 @@ class FragmentPass:
             return []
         found: list[Piece] = []
         for chunk in self._rows.chunks(covered):
-            asked = only(without(chunk, known), gone)
+            asked = only_rows(without_rows(chunk, known), gone)
             others = self._known.of_other_filters(chunk.covered, asked.offsets)
-            found += [*others, *self._evaluation.all(without(asked, others))]
+            found += [*others, *self._evaluation.all(without_rows(asked, others))]
         return found
 
     def _compute(self, covered: RowRange) -> None:
@@ -219,7 +355,7 @@ class FragmentPass:
             unwritten = Unwritten(
                 self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes, self._left_failed
             )
-            self._evaluate_chunk(without(chunk, known), covered.end, unwritten)
+            self._evaluate_chunk(without_rows(chunk, known), covered.end, unwritten)
             self._checkpoints.cover(chunk.covered.end)
             with self._meter.writing():
                 unwritten.write(chunk.covered.end)
@@ -270,7 +406,7 @@ class FragmentPass:
         """Estimate the seconds left, at the pace since the first call, if all rows that are left need evaluation."""
         evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
         spent = self._runtime.clock() - began if began is not None else 0.0
-        return (total(self._work.ranges) - evaluated) * spent / max(1, evaluated)
+        return (count_offsets(self._work.ranges) - evaluated) * spent / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
         """Drop a checkpoint that turned out damaged: its rows are computed after all."""
@@ -278,9 +414,9 @@ class FragmentPass:
         stored = self._checkpoints.refs
         kept = tuple(r for r in (*self._work.checkpoints, *stored) if r.key != lost.key)
         covered = [r.range for r in kept if r.settles]
-        again = subtract([lost.range], covered) if lost.settles else []
-        ranges = subtract([*self._work.ranges, *again], [r.range for r in stored])
-        self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge(ranges)))
+        again = subtract_ranges([lost.range], covered) if lost.settles else []
+        ranges = subtract_ranges([*self._work.ranges, *again], [r.range for r in stored])
+        self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge_ranges(ranges)))
         self._known = self._known_rows()
 
     # what is there already
@@ -314,10 +450,10 @@ class FragmentPass:
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
     """Yield ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
     if not work.finish:
-        yield from ((r, True) for r in merge(work.ranges))
+        yield from ((r, True) for r in merge_ranges(work.ranges))
         return
     at = 0
-    for covered in merge(work.ranges):
+    for covered in merge_ranges(work.ranges):
         if covered.start > at:
             yield RowRange(at, covered.start), False
         yield covered, True

@@ -1,11 +1,18 @@
-"""Writes the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
+"""The column file of one fragment is written, whole, or with what is stored so far.
+
+Writes the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
 
 Runs on Spark workers: imports no gRPC and no Spark.
+
+Writes what is stored of a fragment that is still being computed as a column file, which can be committed.
+
+The executor does this itself, for a fragment that workers have units of. The file's row states say which rows it has.
 """
 
 from __future__ import annotations
 
 import secrets
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,17 +20,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from leman_core.model import changed_rows, keys, row_states
-from leman_core.model.equal_values import equal_rows
-from leman_core.model.errors import Unavailable
-from leman_core.model.plan import StagedFile
-from leman_core.model.ranges import RowRange, chunks
+from leman_core.functions.arrow_values import concatenate, equal_rows
+from leman_core.model import keys, row_states
+from leman_core.model import row_states as changed_rows
+from leman_core.model.plan import CheckpointRef, FragmentTask, StagedFile
+from leman_core.model.row_positions import RowRange, split_range
 from leman_core.model.row_states import RowState, States
-from leman_core.storage import column_file_writer, column_files
-from leman_core.storage.checkpoints.rows import Piece
-from leman_core.storage.concatenation import joined
-from leman_core.storage.deletions import Deletions
-from leman_core.storage.scan import fewer_rows, is_overflow
+from leman_core.model.service_errors import Unavailable
+from leman_core.model.work import CheckpointStore, FragmentWork, WorkContext
+from leman_core.storage import column_files
+from leman_core.storage.checkpoint_records import Piece
+from leman_core.storage.lance_files import Deletions
+from leman_core.storage.scan import FragmentReader, fewer_rows, is_overflow
+from leman_executor.worker.row_checkpoints import CheckpointLost, KnownRows
+from leman_executor.worker.row_source import InstalledFile
 
 _EMIT_BYTES = 16 << 20
 
@@ -65,7 +75,7 @@ class FragmentWriter:
         self._existing = existing
         self._live = live
         self._selective = selective
-        self._writer = column_file_writer.ColumnFileWriter(uri, field, file_format)
+        self._writer = column_files.ColumnFileWriter(uri, field, file_format)
         self._attempt = secrets.token_hex(6)
         self._at = 0
         self._states: States | None = None
@@ -104,7 +114,7 @@ class FragmentWriter:
             if covered.rows == 1 or not is_overflow(error.__cause__ or error):
                 raise
             self._at = covered.start
-            for part in chunks(covered, fewer_rows(covered.rows)):
+            for part in split_range(covered, fewer_rows(covered.rows)):
                 self.emit(part, [held for piece in pieces if (held := piece.within(part)) is not None])
             return
         self._writer.write(values)
@@ -128,7 +138,7 @@ class FragmentWriter:
         absent = position < covered.rows
         if absent.any():
             states[self._live(covered) & absent] = RowState.UNTOUCHED
-        values = joined(sources).take(pa.array(position))
+        values = concatenate(sources).take(pa.array(position))
         if existing is not None:
             self._keep(covered, kept | equal_rows(values, base))
         return values, states
@@ -155,7 +165,7 @@ class FragmentWriter:
             return b""
         file = self._existing.file
         earlier = column_files.read_predecessors(self._uri, file)
-        return changed_rows.encode(changed_rows.succeed(file, self._changed, earlier))
+        return changed_rows.encode_predecessors(changed_rows.add_predecessor(file, self._changed, earlier))
 
     @property
     def is_put_at_once(self) -> bool:
@@ -174,7 +184,7 @@ class FragmentWriter:
         Args:
             filters: md5 of each filter under which every matching row is settled.
             deletions: The rows that have no value because they are deleted.
-            older: First halves of fingerprints of earlier versions; see `leman_core.model.row_states.encode`.
+            older: First halves of fingerprints of earlier versions; see `leman_core.model.row_states.encode_states`.
             beside: See `ColumnFileWriter.close`.
 
         Raises:
@@ -185,7 +195,7 @@ class FragmentWriter:
         if self.untouched and not self._selective:
             raise ValueError(f"{self.untouched} rows that are not deleted have no value")
         if self._states is not None:
-            self.rows_older = int((row_states.versions(self._states) > 0).sum())
+            self.rows_older = int((row_states.state_versions(self._states) > 0).sum())
         name = keys.column_file_name(self._fingerprint, self._attempt, partial=self._states is not None)
         self._writer.predecessors = self._predecessors()
         return self._writer.close(self._states, filters, name, deletions, older, beside)
@@ -249,3 +259,58 @@ def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
             return False
         at = last + 1
     return at == covered.end
+
+
+def write_partial(
+    context: WorkContext,
+    task: FragmentTask,
+    checkpoints: Sequence[CheckpointRef],
+    store: CheckpointStore,
+    stop: threading.Event,
+) -> StagedFile | None:
+    """Write the rows of the task's current file and of checkpoints; the others are NULL, and marked as not computed.
+
+    Memory is bounded as in the assembly of a fragment: by two checkpoints and a batch.
+
+    Args:
+        context: That of a plan without a filter.
+        task: The fragment. Its column has no file, or one that the request extends.
+        checkpoints: What is stored under the plan's request.
+        store: Where it is stored.
+        stop: Once it is set, nothing is written any more.
+
+    Returns:
+        The file, which nothing refers to yet; None where a checkpoint is gone or damaged, or `stop` was set.
+    """
+    reader = FragmentReader(context.uri, context.read_version, context.manifest)
+    field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)
+    whole = RowRange(0, task.physical_rows)
+    refs = sorted((ref for ref in checkpoints if ref.settles), key=lambda ref: (ref.range, ref.key))
+    current = InstalledFile(context, FragmentWork.of(task, (), finish=True), reader, field)
+    known = KnownRows(store, refs, current.settled, field.type)
+
+    def existing(covered: RowRange) -> pa.Array:
+        return reader.values(task.fragment_id, covered, field.name)
+
+    def live(covered: RowRange) -> npt.NDArray[np.bool_]:
+        return reader.live(task.fragment_id, covered) if task.deleted_rows else np.ones(covered.rows, np.bool_)
+
+    writer = FragmentWriter(
+        context.uri,
+        field,
+        task.fingerprint,
+        task.physical_rows,
+        existing=Existing(task.current_file, existing) if task.current_file else None,
+        live=live,
+        selective=True,
+        file_format=reader.file_format,
+    )
+    try:
+        for covered in known.steps(whole):
+            if stop.is_set():
+                return None
+            writer.emit(covered, known.settled(covered))
+    except CheckpointLost:
+        return None
+    deletions = reader.deletions(task.fragment_id) if task.deleted_rows else None
+    return writer.finish(current.filters, deletions, context.versions[1:])

@@ -1,6 +1,10 @@
-"""Loads a function on a worker.
+"""A function is loaded where it runs, and its evaluator made.
+
+Loads a function on a worker.
 
 This is the only place that unpickles, and it runs only where user code runs anyway.
+
+Makes the evaluator of a work context: loads the function where it runs. Imports no gRPC and no Spark.
 """
 
 from __future__ import annotations
@@ -9,17 +13,30 @@ import contextlib
 import hashlib
 import importlib
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
+import pyarrow as pa
 
-from leman_core.functions.python_versions import PYTHON, python_mismatch
-from leman_core.model.errors import FailedPrecondition
-from leman_core.model.work import UdfRef
-from leman_core.storage.small_files import read_expected
-from leman_core.storage.storage_errors import in_use
-from leman_core.storage.udf_bundles import note_failure
-from leman_executor.worker.user_errors import missing_module, text, told
+from leman_core.functions.function_definitions import PYTHON, python_mismatch
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.udf import UdfKind
+from leman_core.model.work import FunctionSpec, WorkContext
+from leman_core.storage.storage_errors import translating_os_errors
+from leman_core.storage.udf_registry import note_failure
+from leman_core.storage.whole_files import read_expected
+from leman_executor.coordination.reservations import reservations_at
+from leman_executor.worker.call_guards import Watchdog, forked_children
+from leman_executor.worker.evaluator import Evaluator
+from leman_executor.worker.process_environment import kept_environment
+from leman_executor.worker.sql_source import SqlValues
+from leman_executor.worker.unit_runtime import Evaluates
+from leman_executor.worker.user_errors import BatchNotes, describe_error, error_text, missing_module
+
+if TYPE_CHECKING:
+    from leman_executor.worker.remote_calls import RemoteFunction
+
 
 #: Of a bundle that is read from an object store in one request.
 _SMALL_BYTES = 1 << 20
@@ -27,7 +44,7 @@ _SMALL_BYTES = 1 << 20
 _loaded: dict[str, Callable[..., Any]] = {}
 
 
-def load(ref: UdfRef, bundle: bytes = b"") -> Callable[..., Any]:
+def load_function(ref: FunctionSpec, bundle: bytes = b"") -> Callable[..., Any]:
     """Return the callable of a function; an instance of a stateful class is made once in this process.
 
     Args:
@@ -49,7 +66,7 @@ def load(ref: UdfRef, bundle: bytes = b"") -> Callable[..., Any]:
     return _loaded[key]
 
 
-def _from_bundle(ref: UdfRef, bundle: bytes) -> Any:
+def _from_bundle(ref: FunctionSpec, bundle: bytes) -> Any:
     if ref.bundle_python != PYTHON:
         raise python_mismatch(ref.name, ref.version, ref.bundle_python, PYTHON)
     data = bundle or _read(ref)
@@ -67,11 +84,11 @@ def _from_bundle(ref: UdfRef, bundle: bytes) -> Any:
     except BaseException as error:
         if ref.bundle_uri:
             with contextlib.suppress(OSError):
-                note_failure(ref.bundle_uri, told(error))
+                note_failure(ref.bundle_uri, describe_error(error))
         raise _not_loadable(ref, error) from error
 
 
-def _from_entrypoint(ref: UdfRef) -> Any:
+def _from_entrypoint(ref: FunctionSpec) -> Any:
     module, _, name = ref.entrypoint.partition(":")
     try:
         target: Any = importlib.import_module(module)
@@ -83,7 +100,7 @@ def _from_entrypoint(ref: UdfRef) -> Any:
     return getattr(target, "func", target)
 
 
-def _built(ref: UdfRef, function: Callable[..., Any]) -> Callable[..., Any]:
+def _built(ref: FunctionSpec, function: Callable[..., Any]) -> Callable[..., Any]:
     if not ref.stateful:
         return function
     try:
@@ -93,7 +110,7 @@ def _built(ref: UdfRef, function: Callable[..., Any]) -> Callable[..., Any]:
     return instance
 
 
-def _callable(ref: UdfRef, function: Any) -> Callable[..., Any]:
+def _callable(ref: FunctionSpec, function: Any) -> Callable[..., Any]:
     if not callable(function):
         raise FailedPrecondition(
             "UDF_NOT_LOADABLE",
@@ -104,11 +121,11 @@ def _callable(ref: UdfRef, function: Any) -> Callable[..., Any]:
     return made
 
 
-def _not_loadable(ref: UdfRef, error: BaseException, *, without: str = "") -> FailedPrecondition:
+def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "") -> FailedPrecondition:
     advice = "Are the packages it imports installed on the workers?"
     if isinstance(error, SystemExit):
         advice = "It ended its process while it was set up: have it raise an exception instead"
-    said = text(error).replace(without, "") if without else text(error)
+    said = error_text(error).replace(without, "") if without else error_text(error)
     return FailedPrecondition(
         "UDF_NOT_LOADABLE",
         f"UDF '{ref.name}' could not be set up on a worker: {type(error).__name__}: {said}"
@@ -116,11 +133,80 @@ def _not_loadable(ref: UdfRef, error: BaseException, *, without: str = "") -> Fa
     )
 
 
-def _read(ref: UdfRef) -> bytes | None:
+def _read(ref: FunctionSpec) -> bytes | None:
     """Return the bytes of a bundle; None where there is none."""
     try:
-        with in_use(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
+        with translating_os_errors(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
             folder, _, name = ref.bundle_uri.rpartition("/")
             return read_expected(folder, name, _SMALL_BYTES)
     except FileNotFoundError:
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedEvaluator:
+    """An evaluator, and the connection behind it where the function is a remote one."""
+
+    evaluator: Evaluates
+    remote: RemoteFunction | None = None
+
+
+def load_evaluator(
+    context: WorkContext,
+    watchdog: Watchdog,
+    connections: contextlib.ExitStack,
+    bundle: bytes = b"",
+    *,
+    stopped: Callable[[], bool] = lambda: False,
+    notes: BatchNotes | None = None,
+) -> LoadedEvaluator:
+    """Return the evaluator of a context.
+
+    Args:
+        connections: closes what a remote function has open.
+        bundle: the function's bundle, where it is not to be read from storage.
+        stopped: tells whether nobody is to wait for the servers of a remote function any more.
+        notes: is told of batches that are given again in parts, and how servers of a remote function take theirs.
+
+    Raises:
+        LemanError: what `load` and `RemoteFunction` raise.
+    """
+    output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
+    udf = context.udf
+    if udf.kind is UdfKind.SQL:
+        return LoadedEvaluator(SqlValues(output, udf.error_policy))
+    function: Callable[..., Any]
+    remote: RemoteFunction | None = None
+    if udf.kind is UdfKind.REMOTE:
+        function = remote = connections.enter_context(_remote(context, output, stopped, notes))
+    else:
+        children = forked_children()
+        try:
+            function = load_function(udf, bundle)
+        except BaseException as error:
+            children.end_if_child(error.__context__ or error)
+            raise
+        children.end_if_child()
+    kept_environment.loaded()
+    evaluator = Evaluator(
+        *(function, udf.kind, udf.name, output, udf.input_columns, udf.error_policy),
+        watchdog=watchdog,
+        notes=notes,
+    )
+    return LoadedEvaluator(evaluator, remote)
+
+
+def _remote(
+    context: WorkContext, output: pa.DataType, stopped: Callable[[], bool], notes: BatchNotes | None
+) -> RemoteFunction:
+    from leman_executor.worker.remote_calls import (  # noqa: PLC0415
+        RemoteFunction,
+        SharedSuspectLock,
+        SuspectLock,
+    )
+
+    reservations = reservations_at(context.redis_url, context.reservation_ttl)
+    hosts = SharedSuspectLock(reservations, context.reservation_ttl, stopped)
+    servers = context.udf.remote.servers if context.udf.remote is not None else ()
+    suspects = SuspectLock((access.address for access in servers), hosts)
+    return RemoteFunction(context.udf, output, stopped=stopped, suspects=suspects, notes=notes)

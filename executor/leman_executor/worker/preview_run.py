@@ -1,4 +1,12 @@
-"""Previews a function, in a function process: rows are read, evaluated and converted as a job does it, and told.
+"""A preview in a function process: its rows, the calls, what is printed.
+
+The rows of a preview: the first ones of a version of a table that a filter lets through.
+
+Imports no gRPC and no Spark.
+
+What a function prints in a preview: it goes to whoever asked, and no further. Imports no gRPC and no Spark.
+
+Previews a function, in a function process: rows are read, evaluated and converted as a job does it, and told.
 
 Nothing is stored. Imports no gRPC and no Spark.
 """
@@ -6,23 +14,27 @@ Nothing is stored. Imports no gRPC and no Spark.
 from __future__ import annotations
 
 import contextlib
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from leman_core.model.errors import INTERNAL_BUG, LemanError
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import INTERNAL_BUG, LemanError
 from leman_core.model.udf import UdfKind
 from leman_core.model.work import RowFailure, WorkContext
-from leman_core.storage.object_stores import known
-from leman_core.storage.scan import FragmentReader
-from leman_executor.worker import preview_rows, preview_values, user_errors
+from leman_core.storage import object_stores
+from leman_core.storage.scan import CHUNK_ROWS, FragmentReader
+from leman_executor.worker import preview_messages, process_environment, user_errors
+from leman_executor.worker.call_guards import Watchdog
 from leman_executor.worker.evaluator import Evaluated, JobFailing, joined
-from leman_executor.worker.evaluator_loading import Loaded, load_evaluator
+from leman_executor.worker.function_loading import LoadedEvaluator, load_evaluator
 from leman_executor.worker.preview_messages import (
     COMPUTED,
     FAILED,
@@ -34,17 +46,112 @@ from leman_executor.worker.preview_messages import (
     PlacedRow,
     PreviewMessage,
     PreviewTask,
+    Printed,
     Refused,
     RowCost,
     Rows,
     SetUp,
 )
-from leman_executor.worker.preview_prints import captured
-from leman_executor.worker.preview_rows import Part
-from leman_executor.worker.processes import file_descriptors
-from leman_executor.worker.processes.process_environment import kept
+from leman_executor.worker.process_environment import kept_environment
+from leman_executor.worker.row_source import as_function_inputs, function_input_types
 from leman_executor.worker.sql_source import SqlSource
-from leman_executor.worker.watchdog import Watchdog
+
+#: A filter that lets nothing through has so many times the rows looked at in the next step.
+_GROWTH = 8
+
+
+@dataclass(frozen=True, slots=True)
+class PreviewPart:
+    """Rows of one fragment that are next to each other among those of the preview."""
+
+    fragment_id: int
+    has_deletions: bool
+    #: Their physical offsets.
+    offsets: npt.NDArray[np.int64]
+    #: Their inputs.
+    rows: pa.RecordBatch
+    #: How many rows of the preview come before them.
+    first: int
+
+
+def preview_parts(reader: FragmentReader, context: WorkContext, rows: int) -> list[PreviewPart]:
+    """Return the first rows of the table, part by part.
+
+    Raises:
+        LemanError: what `FragmentReader.read` raises.
+    """
+    found: list[PreviewPart] = []
+    missing = rows
+    for part in _all(reader, context, rows):
+        taken = min(len(part.offsets), missing)
+        if not taken:
+            continue
+        first = rows - missing
+        found.append(
+            PreviewPart(part.fragment_id, part.has_deletions, part.offsets[:taken], part.rows.slice(0, taken), first)
+        )
+        missing -= taken
+        if not missing:
+            break
+    return found
+
+
+def _all(reader: FragmentReader, context: WorkContext, rows: int) -> Iterator[PreviewPart]:
+    step, types = rows, function_input_types(context.input_schema)
+    for fragment_id, physical, deleted in reader.sizes():
+        at = 0
+        while at < physical:
+            covered = RowRange(at, min(at + step, physical))
+            read = reader.read(fragment_id, covered, context.input_columns, deletions=deleted > 0, where=context.where)
+            for chunk in read:
+                yield PreviewPart(fragment_id, deleted > 0, chunk.offsets, as_function_inputs(chunk.rows, types), 0)
+            at = covered.end
+            step = min(step * _GROWTH, CHUNK_ROWS)
+
+
+def preview_inputs(found: list[PreviewPart], names: tuple[str, ...]) -> pa.RecordBatch:
+    """Return the inputs of all parts as one batch; the columns have these names."""
+    schema = pa.schema([pa.field(name, field.type) for name, field in zip(names, found[0].rows.schema, strict=True)])
+    batches = [pa.RecordBatch.from_arrays(part.rows.columns, schema=schema) for part in found]
+    return pa.concat_batches(batches)
+
+
+#: Of what is printed so much is kept; the rest is read and dropped, so that printing never blocks the function.
+KEPT_BYTES = 16 << 10
+#: Programs that the function started may hold the pipe open: nobody waits for these.
+_END_SECONDS = 0.5
+_PIECE = 1 << 16
+
+
+@contextlib.contextmanager
+def capture_prints(tell: Callable[[Printed], None]) -> Iterator[None]:
+    """Have what this process prints in this block told; its standard descriptors lead nowhere afterwards."""
+    source, sink = os.pipe()
+    reader = threading.Thread(target=_tell_all, args=(source, tell), name="prints", daemon=True)
+    for fd in (1, 2):
+        os.dup2(sink, fd)
+    os.close(sink)
+    reader.start()
+    try:
+        yield
+    finally:
+        null = os.open(os.devnull, os.O_WRONLY)
+        for fd in (1, 2):
+            os.dup2(null, fd)
+        os.close(null)
+        reader.join(_END_SECONDS)
+
+
+def _tell_all(source: int, tell: Callable[[Printed], None]) -> None:
+    total = 0
+    with contextlib.suppress(OSError):  # nobody listens any more
+        while piece := os.read(source, _PIECE):
+            kept = piece[: max(0, KEPT_BYTES - total)]
+            total += len(piece)
+            tell(Printed(kept.decode(errors="replace"), total))
+    with contextlib.suppress(OSError):
+        os.close(source)
+
 
 #: Rows that a SQL expression is timed on: it costs nobody anything, and a few rows say nothing of its speed.
 _TIMED_ROWS = 1 << 12
@@ -54,25 +161,25 @@ _tasks, _contexts = msgspec.json.Decoder(PreviewTask), msgspec.json.Decoder(Work
 Tell = Callable[[PreviewMessage], None]
 
 
-def run(task_json: str, say: Callable[[bytes], None]) -> int:
+def run_preview(task_json: str, say: Callable[[bytes], None]) -> int:
     """Run a preview and say what comes of it, message by message; return how many rows the function was called with."""
     task = _tasks.decode(task_json)
 
     def tell(message: PreviewMessage) -> None:
         say(msgspec.json.encode(message))
 
-    with captured(tell):
+    with capture_prints(tell):
         try:
             context = _contexts.decode(task.context)
-            kept.give(context.env)
-            known.use(known.GivenStores(context.stores))
+            kept_environment.give(context.env)
+            object_stores.set_store_source(object_stores.GivenStores(context.stores))
             called = Preview(task, context, tell).run()
-            file_descriptors.check()
+            process_environment.check_descriptors()
         except LemanError as error:
             tell(Refused(type(error).__name__, error.reason, error.message, error.facts))
             return 0
         except Exception as error:  # noqa: BLE001 whoever asks is to hear of the bug
-            tell(Refused("Internal", INTERNAL_BUG, user_errors.told(error)))
+            tell(Refused("Internal", INTERNAL_BUG, user_errors.describe_error(error)))
             return 0
     return called
 
@@ -94,7 +201,7 @@ class Preview:
         """
         context = self._context
         reader = FragmentReader(context.uri, context.read_version)
-        found = preview_rows.parts(reader, context, self._task.rows)
+        found = preview_parts(reader, context, self._task.rows)
         if not self._task.skip:
             self._tell_rows(reader, found)
         if not found:
@@ -110,20 +217,20 @@ class Preview:
             self._time_expression(reader)
         return called
 
-    def _tell_rows(self, reader: FragmentReader, found: list[Part]) -> None:
+    def _tell_rows(self, reader: FragmentReader, found: list[PreviewPart]) -> None:
         if not found:
             self._tell(Rows((), b""))
             return
         ids = [i for part in found for i in reader.row_ids(part.fragment_id, part.offsets.tolist())]
         places = [(part.fragment_id, int(offset)) for part in found for offset in part.offsets]
-        batch = preview_rows.inputs(found, self._context.input_columns)
-        columns = [preview_values.texts_of(column) for column in batch.columns]
+        batch = preview_inputs(found, self._context.input_columns)
+        columns = [preview_messages.value_texts(column) for column in batch.columns]
         texts = list(zip(*columns, strict=True)) or [()] * batch.num_rows
-        sent, left_out = preview_values.within(batch)
+        sent, left_out = preview_messages.fit_columns(batch)
         rows = tuple(PlacedRow(*place, i, text) for place, i, text in zip(places, ids, texts, strict=True))
-        self._tell(Rows(rows, preview_values.stream_of(sent), left_out))
+        self._tell(Rows(rows, preview_messages.to_arrow_stream(sent), left_out))
 
-    def _part(self, reader: FragmentReader, loaded: Loaded, part: Part) -> int:
+    def _part(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> int:
         """Call the function with the rows of a part that are left; return how many these are."""
         called, at = 0, max(0, self._task.skip - part.first)
         while at < len(part.offsets):
@@ -133,14 +240,14 @@ class Preview:
             called, at = called + count, at + count
         return called
 
-    def _rows_at_once(self, part: Part, at: int) -> int:
+    def _rows_at_once(self, part: PreviewPart, at: int) -> int:
         udf, left = self._context.udf, len(part.offsets) - at
         if udf.kind is UdfKind.SCALAR or part.first + at < self._task.alone_before:
             return 1
         return min(udf.batch_size or left, left)
 
     def _call(
-        self, evaluate: _Evaluate, part: Part, at: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
+        self, evaluate: _Evaluate, part: PreviewPart, at: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> None:
         first, count = part.first + at, len(offsets)
         self._tell(Calling(first, count))
@@ -153,9 +260,9 @@ class Preview:
             seconds = time.perf_counter() - begin
             result, attempted = self._one_by_one(evaluate, offsets, rows, error)
         values = pa.RecordBatch.from_arrays([_sendable(result.values)], names=["output"])
-        if values.nbytes > preview_values.MOST_BYTES:
+        if values.nbytes > preview_messages.MOST_BYTES:
             values = values.slice(0, 0)
-        self._tell(Called(first, seconds, attempted, preview_values.stream_of(values)))
+        self._tell(Called(first, seconds, attempted, preview_messages.to_arrow_stream(values)))
 
     def _one_by_one(
         self, evaluate: _Evaluate, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch, error: JobFailing
@@ -186,7 +293,7 @@ class Preview:
             whole = joined(whole, result)
         return whole, tuple(attempted)
 
-    def _evaluate(self, reader: FragmentReader, loaded: Loaded, part: Part) -> _Evaluate:
+    def _evaluate(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> _Evaluate:
         """Return what gives the values of rows of a part; Lance computes those of an expression while it reads."""
 
         def called(offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
@@ -224,7 +331,7 @@ def _attempted(result: Evaluated, offsets: npt.NDArray[np.int64]) -> tuple[Attem
     return tuple(
         Attempted(FAILED, failure=failures[int(offset)])
         if int(offset) in failures
-        else Attempted(COMPUTED, preview_values.text_of(value))
+        else Attempted(COMPUTED, preview_messages.value_text(value))
         for offset, value in zip(offsets, result.values, strict=True)
     )
 

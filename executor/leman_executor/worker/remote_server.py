@@ -1,29 +1,276 @@
-"""One server of a remote function, as a worker has it: whether it is left alone, and the streams to it.
+"""One server of a remote function: the stream to it, its answers in time, and its place among other servers.
+
+Ends streams to function servers that take a batch and do not answer it. Runs on Spark workers.
+
+A connection that lives tells nothing of a server that waits for something that never comes: only time does.
+
+A stream of batches to a server of a remote function. Loaded where a remote function runs only.
+
+Which of several servers of a remote function gets the next batch: the idlest of those that are fast. Pure.
+
+One server of a remote function, as a worker has it: whether it is left alone, and the streams to it.
 
 Loaded where a remote function runs only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 from pyarrow import flight
 
-from leman_core.functions.remote import servers
-from leman_core.functions.remote.protocol import (
+from leman_core.functions import function_servers
+from leman_core.functions.function_servers import (
     FunctionDescription,
     ProtocolError,
-    command,
+    parse_error,
     parse_stream,
+    stream_command,
 )
-from leman_core.model.errors import LemanError
+from leman_core.model.service_errors import LemanError
 from leman_core.model.work import ServerAccess
-from leman_executor.worker.answer_watch import AnswerWatch
-from leman_executor.worker.remote_errors import NoAnswer
-from leman_executor.worker.remote_stream import FLIGHT_ERRORS, Stream, cancelled_after
-from leman_executor.worker.server_order import Pace
+from leman_executor.worker.user_errors import AnswerTooLarge, NoAnswer, NoServer, ServerError, StreamBroken
+
+_LONGEST_TICK, _TICKS = 1.0, 10
+
+
+class AwaitedAnswer:
+    """A batch that a server has at work."""
+
+    def __init__(self, cancel: Callable[[], None], until: float) -> None:
+        self.cancel = cancel
+        self.until = until
+        #: Whether it was ended, as its time was over.
+        self.overdue = False
+
+
+class AnswerWatch:
+    """Looks after the batches of one function that servers have at work, from one thread.
+
+    Args:
+        seconds: How long a server may have a batch at work; 0: there is no bound.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._awaited: set[AwaitedAnswer] = set()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @contextlib.contextmanager
+    def awaiting(self, cancel: Callable[[], None]) -> Iterator[AwaitedAnswer]:
+        """Have `cancel` called, which ends the call of this block, once its time is over."""
+        answer = AwaitedAnswer(cancel, time.monotonic() + self.seconds)
+        if not self.seconds:
+            yield answer
+            return
+        with self._lock:
+            self._awaited.add(answer)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="answers", daemon=True)
+                self._thread.start()
+        try:
+            yield answer
+        finally:
+            with self._lock:
+                self._awaited.discard(answer)
+
+    def close(self) -> None:
+        """Look after nothing any more."""
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(min(self.seconds / _TICKS, _LONGEST_TICK)):
+            now = time.monotonic()
+            with self._lock:  # what is over meanwhile is not cancelled: its stream may be at another batch
+                for answer in self._awaited:
+                    if now >= answer.until and not answer.overdue:
+                        answer.overdue = True
+                        answer.cancel()
+
+
+#: A stream that does not end within so many seconds is cancelled.
+_END_SECONDS = 5.0
+#: What Flight raises where a call fails.
+FLIGHT_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, RuntimeError)
+
+
+class Stream:
+    """A stream of batches to a server, of which one at a time is at work."""
+
+    def __init__(
+        self,
+        client: flight.FlightClient,
+        writer: flight.FlightStreamWriter,
+        reader: flight.FlightStreamReader,
+        access: ServerAccess,
+    ) -> None:
+        self.client = client
+        self._writer = writer
+        self._reader = reader
+        self._access = access
+        self._address = access.address
+        #: Whether it is of no further use: it was cancelled in the moment in which the last answer came.
+        self.is_over = False
+
+    def call(self, batch: pa.RecordBatch, watch: AnswerWatch) -> pa.Array:
+        """Return the values for a batch.
+
+        Args:
+            batch: The rows.
+            watch: Says how long the server may be silent.
+
+        Raises:
+            ServerError: The function failed for it.
+            StreamBroken: The stream ended.
+            AnswerTooLarge: It is to end.
+            NoAnswer: The server was silent for as long as it may be.
+            NoServer: The answer is none of the protocol.
+        """
+        with watch.awaiting(self._reader.cancel) as awaited:
+            try:
+                self._writer.write_batch(batch)
+                answer = self._reader.read_chunk()
+            except (StopIteration, *FLIGHT_ERRORS) as error:
+                if awaited.overdue:
+                    raise NoAnswer(f"{self._address} did not answer for {watch.seconds:g} s") from None
+                if isinstance(error, StopIteration):
+                    raise StreamBroken(f"{self._address} ended the stream") from None
+                raise StreamBroken(f"{self._address}: {self._why(error)}") from None
+        self.is_over = awaited.overdue
+        if answer.data is not None:
+            self._check_size(answer.data)
+            return self._values(answer.data, batch.num_rows)
+        try:
+            told = parse_error(b"" if answer.app_metadata is None else answer.app_metadata.to_pybytes())
+        except ProtocolError as error:
+            raise NoServer(function_servers.broken_protocol(self._address, str(error))) from None
+        raise ServerError(told.kind, told.bases, told.message, told.traceback)
+
+    def _check_size(self, answer: pa.RecordBatch) -> None:
+        """Refuse what gRPC let pass as it was compressed: by now it is read, but nobody holds it any longer."""
+        if answer.get_total_buffer_size() > function_servers.MOST_MESSAGE_BYTES:
+            most = function_servers.MOST_MESSAGE_BYTES >> 20
+            raise AnswerTooLarge(f"{self._address}: its answer has more than {most} MiB, decompressed")
+
+    def _why(self, error: Exception) -> str:
+        """Return why a call ended. Of an answer that is too large gRPC says only that the call was cancelled."""
+        if isinstance(error, flight.FlightCancelledError):
+            most = function_servers.MOST_MESSAGE_BYTES >> 20
+            return f"the call was cancelled, by the server, or because its answer has more than {most} MiB"
+        return function_servers.short_error_text(error, self._access)
+
+    def finish(self) -> None:
+        """End the stream in order, on which all batches were answered.
+
+        Raises:
+            NoServer: The server answered more than it was asked: values may stand at wrong rows.
+        """
+        left: object = None
+        with contextlib.suppress(StopIteration, *FLIGHT_ERRORS), cancelled_after(_END_SECONDS, self._reader):
+            self._writer.done_writing()
+            left = self._reader.read_chunk()
+        self.close()
+        if left is not None:
+            raise NoServer(function_servers.broken_protocol(self._address, "it answers a batch more than once"))
+
+    def _values(self, answer: pa.RecordBatch, rows: int) -> pa.Array:
+        if answer.num_columns != 1 or answer.num_rows != rows:
+            what = f"{answer.num_rows} values in {answer.num_columns} columns answer a batch of {rows} rows"
+            raise NoServer(function_servers.broken_protocol(self._address, what))
+        values: pa.Array = answer.column(0)
+        return values
+
+    def close(self) -> None:
+        """End the stream; what goes wrong with that does not matter any more."""
+        with contextlib.suppress(*FLIGHT_ERRORS):
+            self._reader.cancel()
+            self._writer.close()
+
+
+@contextlib.contextmanager
+def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterator[threading.Event]:
+    """Cancel a stream whose server says nothing for too long in this block; the event tells whether that was so."""
+    cancelled = threading.Event()
+
+    def cancel() -> None:
+        cancelled.set()
+        reader.cancel()
+
+    timer = threading.Timer(seconds, cancel)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield cancelled
+    finally:
+        timer.cancel()
+
+
+#: A server is as good as the fastest where a batch takes it no longer than so many times, and seconds more.
+_TIMES, _SECONDS = 1.5, 0.01
+#: A slower one is tried again once this has passed so many times as long as a batch takes it: one may get faster.
+_TRIED_AGAIN = 10
+
+
+class Pace:
+    """How fast a server answers a worker: the better of the last two times, as one alone may be anything's fault."""
+
+    def __init__(self) -> None:
+        self._seconds_per_row: deque[float] = deque(maxlen=2)
+        self._noted = 0.0
+
+    def note(self, rows: int, seconds: float, now: float) -> None:
+        """Take in that a batch was answered after so many seconds."""
+        self._seconds_per_row.append(seconds / max(rows, 1))
+        self._noted = now
+
+    def expected(self, rows: int) -> float:
+        """Return the seconds that a batch is expected to take; 0: nothing is known yet."""
+        return min(self._seconds_per_row) * rows if len(self._seconds_per_row) == 2 else 0.0
+
+    def is_outdated(self, rows: int, now: float) -> bool:
+        """Tell whether it is time to see how fast the server is by now."""
+        return now - self._noted >= _TRIED_AGAIN * self.expected(rows)
+
+
+class Paced(Protocol):
+    """A server that may be given a batch."""
+
+    pace: Pace
+    #: Batches of this worker that it has at work.
+    at_work: int
+
+
+ServerT = TypeVar("ServerT", bound=Paced)
+
+
+def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[ServerT]:
+    """Return the servers in the order in which they are to be asked for a batch; equal ones stay in theirs.
+
+    With a server that needs 0.1 s and another one that needs 2 s for it, the first gets all batches, but for one every
+    20 s. As it slows down, because all workers do so, the other one gets more.
+    """
+    expected = [server.pace.expected(rows) * (server.at_work + 1) for server in servers]
+    known = [seconds for seconds in expected if seconds]  # of one that is always away nothing ever is
+    good = _TIMES * min(known, default=0.0) + _SECONDS
+
+    def rank(at: int) -> tuple[int, float]:
+        server = servers[at]
+        if expected[at] <= good:
+            return 1, server.at_work
+        if not server.at_work and server.pace.is_outdated(rows, now):
+            return 0, 0.0
+        return 2, expected[at]
+
+    return [servers[at] for at in sorted(range(len(servers)), key=rank)]
+
 
 #: A server is asked again after this share of the time for which it has been away: who starts again soon is found soon.
 _SHARE_OF_AWAY, _FIRST_PAUSE, _LONGEST_PAUSE = 1 / 8, 0.1, 5.0
@@ -137,12 +384,14 @@ class RemoteServer:
             self._breaks += 1
         if stream.client is self._client:
             what = "ended, or hung up, while it computed a batch"
-            self._leave_alone(servers.unavailable(f"The function server {self._access.address} {what}"))
+            self._leave_alone(function_servers.server_unavailable(f"The function server {self._access.address} {what}"))
         stream.close()
 
     def was_silent(self, stream: Stream, error: NoAnswer, seconds: float) -> None:
         """Take back a stream on which a batch was not answered for so long; the server is avoided, as it hangs."""
-        self._leave_alone(servers.unavailable(f"The function server {error}"), seconds, _SLOW_FACTOR * seconds)
+        self._leave_alone(
+            function_servers.server_unavailable(f"The function server {error}"), seconds, _SLOW_FACTOR * seconds
+        )
         stream.close()
 
     def finish(self) -> None:
@@ -198,9 +447,9 @@ class RemoteServer:
 
     def _connected(self) -> flight.FlightClient:
         """Return a connection to the server, which has said that it serves this function."""
-        client = servers.connect(self._access)
+        client = function_servers.connect_server(self._access)
         try:
-            told = servers.describe(client, self._access, self._function)
+            told = function_servers.describe_function(client, self._access, self._function)
             self._check(told)
         except LemanError:
             client.close()
@@ -208,20 +457,20 @@ class RemoteServer:
         return client
 
     def _check(self, told: FunctionDescription) -> None:
-        servers.check_version(self._access.address, told, self._version)
-        servers.check_signature(self._access.address, told, tuple(self._inputs.types), self._output)
+        function_servers.check_version(self._access.address, told, self._version)
+        function_servers.check_signature(self._access.address, told, tuple(self._inputs.types), self._output)
 
     def _begun(self, client: flight.FlightClient) -> tuple[Stream, pa.Schema]:
-        asked = flight.FlightDescriptor.for_command(command(self._function, self._version))
-        writer, reader = client.do_exchange(asked, servers.call_options(self._access))
+        asked = flight.FlightDescriptor.for_command(stream_command(self._function, self._version))
+        writer, reader = client.do_exchange(asked, function_servers.call_options(self._access))
         with cancelled_after(_OPEN_SECONDS, reader) as cancelled:
             try:
                 writer.begin(self._inputs)
                 schema = reader.schema
             except FLIGHT_ERRORS as error:
                 silent = f"it did not answer for {_OPEN_SECONDS:g} s" if cancelled.is_set() else ""
-                what = silent or servers.shortened(error, self._access)
-                raise servers.unavailable(
+                what = silent or function_servers.short_error_text(error, self._access)
+                raise function_servers.server_unavailable(
                     f"The function server {self._access.address} takes no stream: {what}"
                 ) from None  # it says why when it is asked again
         return Stream(client, writer, reader, self._access), schema
@@ -235,6 +484,6 @@ class RemoteServer:
         try:
             function, version = parse_stream(schema)
         except ProtocolError as error:
-            raise servers.broken_protocol(self._access.address, str(error)) from None
+            raise function_servers.broken_protocol(self._access.address, str(error)) from None
         said = FunctionDescription(function, version, self._inputs, schema.field(0).type)
         self._check(said)

@@ -1,27 +1,203 @@
-"""The rows of a fragment that a pass has to look at, chunk by chunk.
+"""The rows that a pass reads: what the column's current file says of them, chunk by chunk, or by row id from a source.
+
+What a column's current file says about the rows of a fragment: which are settled, which have failed.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+
+Reads the inputs of a computed column from another table: the column's own table holds row ids of that one.
+
+So the function columns of a view are computed by ordinary backfills of a scratch table, without copying their inputs
+first.
+
+The rows of a fragment that a pass has to look at, chunk by chunk.
 
 Runs on Spark workers: imports no gRPC and no Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from leman_core.functions.nested_types import relabelled
-from leman_core.model.ranges import RowRange, chunks
-from leman_core.model.sorted_sets import among
+from leman_core.functions.arrow_types import relabel
+from leman_core.model import keys, row_states
+from leman_core.model.plan import InputSource
+from leman_core.model.row_ids import difference, isin
+from leman_core.model.row_positions import RowAddress, RowRange, split_range
+from leman_core.model.row_states import RowState, States
 from leman_core.model.udf import UdfKind
+from leman_core.model.view import SOURCE_ROW_ID
 from leman_core.model.work import FragmentWork, WorkContext
-from leman_core.storage.checkpoints.rows import Piece
-from leman_core.storage.scan import CHUNK_ROWS, Chunk
-from leman_executor.worker.installed_file import InstalledFile
+from leman_core.storage import column_files
+from leman_core.storage.checkpoint_records import Piece
+from leman_core.storage.scan import CHUNK_ROWS, Chunk, Columns, FragmentReader
+from leman_core.storage.source_rows import SourceRows, plain_columns
 from leman_executor.worker.sql_source import SqlSource
 from leman_executor.worker.unit_runtime import UnitRuntime
+
+Offsets = npt.NDArray[np.int64]
+
+#: Failed rows that lie closer together are read in one go.
+_GAP_ROWS = 4096
+
+
+class InstalledFile:
+    """The rows of one fragment in the column's current file, as the function's version sees them.
+
+    A row is settled if it needs no evaluation. A row that failed under an earlier version is not settled: this version
+    was not called with it. Where only failed rows are wanted, those are not settled, and rows never computed are left
+    alone.
+    """
+
+    def __init__(self, context: WorkContext, work: FragmentWork, reader: FragmentReader, column: pa.Field) -> None:
+        self._reader = reader
+        self._fragment_id = work.fragment_id
+        self._column = column
+        self.filters: frozenset[str] = frozenset()
+        self._states: States | None = None
+        self._settled = np.empty(0, np.bool_)
+        self._failed = np.empty(0, np.bool_)
+        buffer, own = _buffer(context, work)
+        if buffer is None:
+            return
+        accepted = context.versions or (own,)
+        self.filters = row_states.summary_for_version(row_states.decode_state_summary(buffer), own, accepted).filters
+        states = self._states = row_states.decode_states_for(buffer, own, accepted)
+        if work.task.deleted_rows:  # they have no state or value left to copy
+            live = reader.live(work.fragment_id, RowRange(0, work.task.physical_rows))
+            states = self._states = np.where(live, states, np.uint8(RowState.UNTOUCHED))
+        self._failed = row_states.state_kinds(states) == RowState.FAILED
+        again = self._failed if context.failed_only else self._failed & (row_states.state_versions(states) > 0)
+        self._settled = (states != RowState.UNTOUCHED) & ~again
+
+    @property
+    def failed_before(self) -> int:
+        """Return how many rows have failed under this version and are not to be tried again."""
+        return int(np.count_nonzero(self._settled & self._failed))
+
+    def settled(self, covered: RowRange) -> Piece | None:
+        """Return the rows of a range that need no evaluation; None where there are none."""
+        return self._piece(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
+
+    def failed(self, covered: RowRange) -> Offsets:
+        """Return the offsets of the rows of a range that are marked as failed."""
+        found: Offsets = np.flatnonzero(self._failed[covered.start : covered.end]) + covered.start
+        return found
+
+    def failed_spans(self, covered: RowRange) -> Iterator[RowRange]:
+        """Yield few ranges that together hold the failed rows of a range, in order."""
+        offsets = self.failed(covered)
+        if len(offsets):
+            for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
+                yield RowRange(int(run[0]), int(run[-1]) + 1)
+
+    def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> Piece | None:
+        """Return the rows of a range that are marked as failed and that nobody has tried again.
+
+        Args:
+            covered: The range.
+            known: Rows that were tried again.
+            live: For each row of the range, whether it is there (True) or deleted.
+        """
+        tried = [p.offsets for p in known]
+        offsets = difference(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
+        return self._piece(covered, offsets[live[offsets - covered.start]])
+
+    def _piece(self, covered: RowRange, offsets: Offsets) -> Piece | None:
+        if self._states is None or not len(offsets):
+            return None
+        values = self._reader.values(self._fragment_id, covered, self._column.name)
+        return Piece(offsets, values.take(pa.array(offsets - covered.start)), self._states[offsets], kept=True)
+
+
+def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
+    """Return the stored states, and the version that they are of."""
+    own = keys.function_of(work.task.fingerprint)
+    if not (work.task.extend_current and work.task.current_file):
+        return None, own
+    if work.task.row_states:
+        return work.task.row_states, own
+    name = keys.parse_column_file_name(work.task.current_file)
+    buffer = column_files.read_states_buffer(context.uri, work.task.current_file)
+    return buffer, own if name is None else name.function_part
+
+
+#: Rows read at first, when it is not known how wide they are.
+_FIRST_ROWS = 64
+_ADDRESS = "_rowaddr"
+_CHUNK_BYTES = 64 << 20
+
+
+class SourcedReader(FragmentReader):
+    """A scratch table's fragments, read with the columns of its source in place of its own."""
+
+    def __init__(self, uri: str, version: int, source: InputSource) -> None:
+        super().__init__(uri, version)
+        self._source = SourceRows(source.uri, source.version)
+        self._rows = _FIRST_ROWS
+
+    def read(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
+    ) -> Iterator[Chunk]:
+        """Yield chunks in order that together cover `covered`, of at most 65,536 rows and about 64 MB each.
+
+        A scratch table has no deleted rows, and its columns are filled without a filter.
+
+        Raises:
+            Aborted: SOURCE_ROW_GONE, where a row is not in the source any more.
+            ValueError: A filter, deletions or expressions are asked for.
+        """
+        if where or deletions or isinstance(columns, Mapping):
+            raise ValueError("a scratch table is read without filter, deletions and expressions")
+        wanted = plain_columns(columns)
+        at = covered.start
+        while at < covered.end:
+            ids = self._ids(fragment_id, RowRange(at, min(at + self._rows, covered.end)))
+            ids = ids[: self._source.within(ids, wanted, _CHUNK_BYTES)]
+            piece = RowRange(at, at + len(ids))
+            rows = self._source.take(ids, wanted)
+            self._rows = rows_within(_CHUNK_BYTES, rows)
+            yield Chunk(piece, np.arange(piece.start, piece.end, dtype=np.int64), rows)
+            at = piece.end
+
+    def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
+        """Return (row id, row address) in the source, as `FragmentReader.located` does.
+
+        Those in the scratch table mean nothing to anybody.
+        """
+        if not offsets:
+            return []
+        low = min(offsets)
+        ids = self._ids(fragment_id, RowRange(low, max(offsets) + 1))[np.asarray(offsets) - low]
+        addresses = self._source.take(ids, {_ADDRESS: _ADDRESS}).column(_ADDRESS).to_pylist()
+        stable = self._source.stable_row_ids
+        return [
+            (int(i) if stable else -1, RowAddress.from_int(address)) for i, address in zip(ids, addresses, strict=True)
+        ]
+
+    def _ids(self, fragment_id: int, covered: RowRange) -> npt.NDArray[np.int64]:
+        values = self.values(fragment_id, covered, SOURCE_ROW_ID)
+        return np.asarray(values.to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def first_rows(most_bytes: int, schema: pa.Schema) -> int:
+    """Return how many rows of a schema to read at first: few, where only reading tells how wide they are."""
+    if not all(pa.types.is_primitive(field.type) for field in schema):
+        return _FIRST_ROWS
+    bits = sum(int(field.type.bit_width) + 1 for field in schema)
+    return max(1, min(CHUNK_ROWS, 8 * most_bytes // max(1, bits)))
+
+
+def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:
+    """Return how many rows like these take about so many bytes: at most a chunk's rows, at least one."""
+    if not like.num_rows:
+        return _FIRST_ROWS
+    return max(1, min(CHUNK_ROWS, int(most_bytes * like.num_rows / max(1, like.nbytes))))
+
 
 #: The least that looking at a row costs, where a filter leaves out nearly all of them.
 _BYTES_A_ROW = 64
@@ -36,7 +212,7 @@ class RowSource:
         self._reader = runtime.reader
         self._meter = runtime.meter
         self._current = current
-        self._types = types_given(context.input_schema)
+        self._types = function_input_types(context.input_schema)
 
     def chunks(self, covered: RowRange) -> Iterator[Chunk]:
         """Yield chunks in order that together cover the range."""
@@ -55,11 +231,11 @@ class RowSource:
     def _failed(self, covered: RowRange) -> Iterator[Chunk]:
         """Yield chunks that cover the range, reading only what lies close to failed rows."""
         nothing = pa.RecordBatch.from_arrays([], names=[])
-        for part in chunks(covered, CHUNK_ROWS):
+        for part in split_range(covered, CHUNK_ROWS):
             at = part.start
             for span in self._current.failed_spans(part):
                 for chunk in self._matching(span):
-                    asked = only(chunk, self._current.failed(chunk.covered))
+                    asked = only_rows(chunk, self._current.failed(chunk.covered))
                     yield replace(asked, covered=RowRange(at, chunk.covered.end))
                     at = chunk.covered.end
             if at < part.end:
@@ -76,33 +252,33 @@ class RowSource:
         return map(self._as_given, read) if self._types else read
 
     def _as_given(self, chunk: Chunk) -> Chunk:
-        return replace(chunk, rows=as_given(chunk.rows, self._types))
+        return replace(chunk, rows=as_function_inputs(chunk.rows, self._types))
 
 
-def types_given(input_schema: bytes) -> Sequence[pa.DataType]:
+def function_input_types(input_schema: bytes) -> Sequence[pa.DataType]:
     """Return the types of inputs as the function is given them; nothing: as they are read."""
     return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
 
 
-def as_given(rows: pa.RecordBatch, types: Sequence[pa.DataType]) -> pa.RecordBatch:
+def as_function_inputs(rows: pa.RecordBatch, types: Sequence[pa.DataType]) -> pa.RecordBatch:
     """Return inputs with the names of fields of structs that the function is given."""
     if not types:
         return rows
-    columns = [relabelled(values, kind) for values, kind in zip(rows.columns, types, strict=True)]
+    columns = [relabel(values, kind) for values, kind in zip(rows.columns, types, strict=True)]
     return pa.RecordBatch.from_arrays(columns, names=rows.schema.names)
 
 
-def only(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
+def only_rows(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
     """Return the chunk with only those rows that are among `offsets`."""
     if not len(chunk.offsets):
         return chunk
-    asked = among(chunk.offsets, offsets)
+    asked = isin(chunk.offsets, offsets)
     return Chunk(chunk.covered, chunk.offsets[asked], chunk.rows.filter(pa.array(asked)))
 
 
-def without(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
+def without_rows(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
     """Return the chunk with only those rows that are not known yet."""
     if not known or not len(chunk.offsets):
         return chunk
-    new = ~among(chunk.offsets, np.concatenate([p.offsets for p in known]))
+    new = ~isin(chunk.offsets, np.concatenate([p.offsets for p in known]))
     return Chunk(chunk.covered, chunk.offsets[new], chunk.rows.filter(pa.array(new)))

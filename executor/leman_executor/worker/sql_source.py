@@ -1,23 +1,211 @@
-"""Columns that a SQL expression computes; Lance evaluates it while it reads. Imports no gRPC and no Spark."""
+"""Columns that a SQL expression computes while Lance reads, alone or several in one scan.
+
+Joins small chunks that come fast into few large ones: each costs a fixed time before it is in the column file.
+
+Runs on Spark workers: imports no gRPC and no Spark.
+
+One scan of a fragment for several SQL expressions, one for each pass. Imports no gRPC and no Spark.
+
+Columns that a SQL expression computes; Lance evaluates it while it reads. Imports no gRPC and no Spark.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import copy
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.types as pt
 
-from leman_core.functions.nested_types import differ_in_names, relabelled
-from leman_core.model.errors import Unavailable
-from leman_core.model.ranges import RowRange
+from leman_core.functions.arrow_types import differ_in_names, holds_type, relabel
+from leman_core.functions.arrow_values import single_batch
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.udf import ErrorAction, ErrorPolicy
 from leman_core.model.work import RowFailure, WorkContext
 from leman_core.sql import expressions
-from leman_core.storage.scan import Chunk, FragmentReader
-from leman_core.storage.storage_errors import said
-from leman_executor.worker.chunk_merging import gathered
+from leman_core.storage.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk, Columns, FragmentReader
+from leman_core.storage.storage_errors import error_text
 from leman_executor.worker.evaluator import Evaluated, JobFailing, joined, plain
+
+_SECONDS = 0.05
+
+
+def merge_chunks(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotonic) -> Iterator[Chunk]:
+    """Yield the same rows, in chunks of up to 65,536 rows or 16 MB.
+
+    A chunk that took longer than a twentieth of a second is passed on at once, with those before it: rows that cost
+    much are to be checkpointed and reported as they come. What came before an error is passed on before it is raised.
+    """
+    waiting: list[Chunk] = []
+    begun = clock()
+    try:
+        for chunk in chunks:
+            if waiting and not _fits(waiting, chunk):
+                yield _joined(waiting)
+                waiting = []
+                begun = clock()
+            waiting.append(chunk)
+            if clock() - begun > _SECONDS:
+                yield _joined(waiting)
+                waiting = []
+                begun = clock()
+    except Exception:
+        if waiting:
+            yield _joined(waiting)
+        raise
+    if waiting:
+        yield _joined(waiting)
+
+
+def _fits(waiting: Sequence[Chunk], chunk: Chunk) -> bool:
+    if any(holds_type(kind, pt.is_dictionary) for kind in chunk.rows.schema.types):
+        return False  # their dictionaries differ from batch to batch
+    rows = chunk.covered.end - waiting[0].covered.start
+    return rows <= CHUNK_ROWS and sum(part.rows.nbytes for part in (*waiting, chunk)) <= CHUNK_BYTES
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    if len(chunks) == 1:
+        return chunks[0]
+    covered = RowRange(chunks[0].covered.start, chunks[-1].covered.end)
+    rows = single_batch(pa.Table.from_batches([chunk.rows for chunk in chunks]))
+    return Chunk(covered, np.concatenate([chunk.offsets for chunk in chunks]), rows)
+
+
+class SharedScan:
+    """One scan for several members, in lockstep: a chunk is given to all of them before the next one is read.
+
+    Members are passes in threads of their own. Each reads by a `reader_for` it, and has to `leave`, whatever becomes of
+    it. Where one expression fails, the scan fails for all, and each member reads the rest by itself. A scan that ends
+    before the fragment does, for any reason, raises in all members: none takes what it was given for everything.
+    """
+
+    def __init__(self, reader: FragmentReader, fragment_id: int, covered: RowRange, members: int) -> None:
+        self._reader = reader
+        self._fragment_id = fragment_id
+        self._covered = covered
+        self._members = set(range(members))
+        self._turn = threading.Condition()
+        #: What those ask for that have begun to read.
+        self._columns: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        #: Members that still have the chunk at hand.
+        self._reading: set[int] = set()
+        self._chunk: Chunk | None = None
+        self._number = 0
+        self._over = False
+        self._error: BaseException | None = None
+
+    def reader_for(self, member: int) -> FragmentReader:
+        """Return the reader of one member."""
+        reader = copy.copy(self._reader)
+        shared = _SharedReader.__new__(_SharedReader)
+        shared.__dict__ = {**reader.__dict__, "_shared": self, "_member": member}
+        return shared
+
+    def is_whole(self, fragment_id: int, covered: RowRange) -> bool:
+        """Tell whether this is what the scan reads."""
+        return (fragment_id, covered) == (self._fragment_id, self._covered)
+
+    def run(self, *, deletions: bool) -> None:
+        """Read once all members that have not left have begun to; return when all have what there is. Blocks."""
+        with self._turn:
+            self._turn.wait_for(lambda: self._members <= self._columns.keys())
+            self._names = {member: f"c{member}" for member in self._members}
+            wanted = {self._names[member]: self._columns[member] for member in sorted(self._members)}
+        ended: BaseException | None = _Abandoned()
+        try:
+            chunks = self._reader.read(self._fragment_id, self._covered, wanted, deletions=deletions) if wanted else ()
+            if all(self._hand_out(chunk) for chunk in merge_chunks(iter(chunks))):
+                ended = None
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the members raise it
+            ended = error
+        with self._turn:
+            self._turn.wait_for(lambda: not self._reading)
+            self._error, self._over = ended, True
+            self._turn.notify_all()
+
+    def _hand_out(self, chunk: Chunk) -> bool:
+        """Give a chunk to all members once they are through with the one before; False: none is left."""
+        with self._turn:
+            self._turn.wait_for(lambda: not self._reading)
+            self._chunk = chunk
+            self._number += 1
+            self._reading = set(self._members)
+            self._turn.notify_all()
+            return bool(self._members)
+
+    def chunks(self, member: int, columns: Mapping[str, str]) -> Iterator[Chunk]:
+        """Yield the chunks of one member; see `FragmentReader.read`."""
+        (name, expression), seen = next(iter(columns.items())), 0
+        with self._turn:
+            self._columns[member] = expression
+            self._turn.notify_all()
+        while True:
+            with self._turn:
+                self._reading.discard(member)
+                self._turn.notify_all()
+                self._turn.wait_for(lambda: self._over or self._number > seen)  # noqa: B023 - called at once
+                if self._number == seen:
+                    if self._error is not None:
+                        raise _copy_of(self._error) from self._error
+                    if member not in self._names:
+                        raise _Abandoned
+                    return
+                seen, chunk = self._number, self._chunk
+            if chunk is not None:
+                values = chunk.rows.column(self._names[member])
+                yield Chunk(chunk.covered, chunk.offsets, pa.RecordBatch.from_arrays([values], names=[name]))
+
+    def leave(self, member: int) -> None:
+        """Read on without a member."""
+        with self._turn:
+            self._members.discard(member)
+            self._reading.discard(member)
+            self._turn.notify_all()
+
+    def abandon(self) -> None:
+        """Have all members leave: some of them may never begin."""
+        with self._turn:
+            self._members.clear()
+            self._reading.clear()
+            self._turn.notify_all()
+
+
+class _Abandoned(RuntimeError):
+    """All others have left the scan."""
+
+
+def _copy_of(error: BaseException) -> BaseException:
+    """Return an error for one thread: several of them would add their traces to the same one."""
+    if isinstance(error, LemanError):
+        found = type(error)(error.reason, error.message)
+        found.__dict__.update(error.__dict__)
+        return found
+    return RuntimeError(f"the scan for several columns failed: {type(error).__name__}: {error}")
+
+
+class _SharedReader(FragmentReader):
+    """A reader whose first look at the whole fragment is that of the scan."""
+
+    _shared: SharedScan | None
+    _member: int
+
+    def read(
+        self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
+    ) -> Iterator[Chunk]:
+        scan = self._shared
+        if scan is None or where or not isinstance(columns, Mapping) or not scan.is_whole(fragment_id, covered):
+            yield from super().read(fragment_id, covered, columns, deletions=deletions, where=where)
+            return
+        self._shared = None
+        yield from scan.chunks(self._member, columns)
+
 
 #: The name of every SQL error in error rules.
 SQL_ERROR = "SqlError"
@@ -35,7 +223,7 @@ class SqlSource:
         self._reader = reader
         self._context = context
         names = dict(zip(context.udf.input_columns, context.input_columns, strict=True))
-        self._projection = {_VALUE: f"({expressions.with_names(context.udf.sql_expression, names)})"}
+        self._projection = {_VALUE: f"({expressions.rename_columns(context.udf.sql_expression, names)})"}
 
     def read(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
         """Yield chunks as `FragmentReader.read` does.
@@ -66,14 +254,14 @@ class SqlSource:
 
     def _chunks(self, fragment_id: int, covered: RowRange, *, deletions: bool) -> Iterator[Chunk]:
         where = self._context.where
-        return gathered(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
+        return merge_chunks(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
 
     def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
         """Raise JobFailing where the expression does not fit this table: no row is to blame for that."""
         try:
             self._reader.schema(self._projection)
         except Unavailable as error:
-            raise failing(fragment_id, rows, error) from error
+            raise expression_failed(fragment_id, rows, error) from error
 
     def _without_value(self, fragment_id: int, row: RowRange, error: Exception, *, deletions: bool) -> Iterator[Chunk]:
         inputs, where = self._context.input_columns, self._context.where
@@ -82,7 +270,7 @@ class SqlSource:
         if not any(len(chunk.offsets) for chunk in read):
             raise error
         if not _skips(self._context.udf.error_policy, error):
-            raise failing(fragment_id, row, error) from error
+            raise expression_failed(fragment_id, row, error) from error
         for chunk in read:
             rows = len(chunk.offsets)
             columns = [pa.nulls(rows), pa.array([_said(error)] * rows, pa.string())]
@@ -111,7 +299,7 @@ class SqlValues:
 
     def _fitted(self, fragment_id: int, offsets: npt.NDArray[np.int64], values: pa.Array) -> Evaluated:
         if differ_in_names(values.type, self._output):  # Arrow would cast by name
-            return plain(relabelled(values, self._output))
+            return plain(relabel(values, self._output))
         try:
             return plain(values.cast(self._output))
         except pa.ArrowException as error:
@@ -123,12 +311,12 @@ class SqlValues:
                 )
             at = int(offsets[0])
             if not _skips(self._policy, error):
-                raise failing(fragment_id, RowRange(at, at + 1), error) from error
+                raise expression_failed(fragment_id, RowRange(at, at + 1), error) from error
             failure = _failure(fragment_id, at, _said(error))
             return Evaluated(pa.nulls(1, self._output), np.array([True]), (failure,))
 
 
-def failing(fragment_id: int, rows: RowRange, error: Exception) -> JobFailing:
+def expression_failed(fragment_id: int, rows: RowRange, error: Exception) -> JobFailing:
     """Return the error that ends the job, with the row to blame."""
     return JobFailing(_failure(fragment_id, rows.start, _said(error)), (rows.start, rows.end))
 
@@ -146,5 +334,5 @@ def _failure(fragment_id: int, offset: int, text: str) -> RowFailure:
 
 
 def _said(error: Exception) -> str:
-    text = said(error).partition(", /")[0].partition("\n")[0].removeprefix("External error: ")
+    text = error_text(error).partition(", /")[0].partition("\n")[0].removeprefix("External error: ")
     return text.removeprefix("LanceError(Arrow): ")[:_MESSAGE_CHARS]

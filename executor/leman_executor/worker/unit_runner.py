@@ -17,38 +17,38 @@ import pyarrow as pa
 import structlog
 
 from leman_core.model import keys
-from leman_core.model.errors import INTERNAL_BUG, LemanError
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.ports import CheckpointStore, ErrorSink, ProgressSink, Reservations
-from leman_core.model.ranges import RowRange, subtract
+from leman_core.model.row_positions import RowRange, subtract_ranges
+from leman_core.model.service_errors import INTERNAL_BUG, LemanError
 from leman_core.model.udf import UdfKind
 from leman_core.model.work import (
+    CheckpointStore,
+    ErrorSink,
     FragmentResult,
     FragmentWork,
+    ProgressSink,
+    Reservations,
     RowFailure,
     UnitFailure,
     UnitOutcome,
     WorkContext,
     WorkUnit,
 )
-from leman_core.storage.checkpoints.records import read_record
-from leman_core.storage.past_reader import PastReader
+from leman_core.storage.checkpoint_records import read_record
+from leman_core.storage.lance_tables import current_file
 from leman_core.storage.scan import CHUNK_ROWS, FragmentReader
-from leman_core.storage.tables import current_file
+from leman_core.storage.source_rows import PastReader
 from leman_executor.worker import user_errors
+from leman_executor.worker.call_guards import Watchdog
 from leman_executor.worker.evaluator import JobFailing, OutputError
-from leman_executor.worker.evaluator_loading import load_evaluator
 from leman_executor.worker.fragment_pass import FragmentPass
-from leman_executor.worker.meter import Meter
-from leman_executor.worker.remote_errors import WAITED_FOR
-from leman_executor.worker.slice_sizes import Slices, SliceSizer
-from leman_executor.worker.source_inputs import SourcedReader
-from leman_executor.worker.span_recorder import SpanRecorder
-from leman_executor.worker.unit_runtime import Evaluates, UnitRuntime
-from leman_executor.worker.watchdog import Watchdog
+from leman_executor.worker.function_loading import load_evaluator
+from leman_executor.worker.row_source import SourcedReader
+from leman_executor.worker.unit_runtime import Evaluates, Slices, SliceSizer, SpanRecorder, UnitMetrics, UnitRuntime
+from leman_executor.worker.user_errors import WAITED_FOR
 
 if TYPE_CHECKING:
-    from leman_executor.worker.remote_function import RemoteFunction
+    from leman_executor.worker.remote_calls import RemoteFunction
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ _LOST_INTERVAL = 0.25
 _INPUTS_SHOWN, _INPUT_CHARS = 4, 60
 
 
-def never() -> bool:
+def never_stopped() -> bool:
     """Return False: nobody asks the unit to stop."""
     return False
 
@@ -80,7 +80,7 @@ class UnitRunner:
         sink: ProgressSink,
         errors: ErrorSink,
         clock: Callable[[], float] = time.monotonic,
-        stopped: Callable[[], bool] = never,
+        stopped: Callable[[], bool] = never_stopped,
         reader: FragmentReader | None = None,
     ) -> None:
         self._context = context
@@ -90,7 +90,7 @@ class UnitRunner:
         self._reservations = reservations
         self._errors = errors
         self._spans = SpanRecorder() if unit.traceparent else None
-        self._meter = Meter(unit.unit_id, sink, self._spans)
+        self._meter = UnitMetrics(unit.unit_id, sink, self._spans)
         self._clock = clock
         self._keeper = _ReservationKeeper(reservations, context.holder, context.reservation_ttl)
         self._asked_to_stop = stopped
@@ -138,7 +138,7 @@ class UnitRunner:
                     failure = UnitFailure(error.reason, error.message, elsewhere=no_server)
             except Exception as error:  # noqa: BLE001 - the job ends on it, and says so
                 _log.exception("a unit failed on a bug", unit_id=self._unit.unit_id)
-                failure = UnitFailure(INTERNAL_BUG, user_errors.told(error))
+                failure = UnitFailure(INTERNAL_BUG, user_errors.describe_error(error))
         spans = () if self._spans is None else self._spans.spans
         return UnitOutcome(self._unit.unit_id, tuple(results), failure, self._meter.timings, spans)
 
@@ -177,10 +177,10 @@ class UnitRunner:
                     keeper.drop(scope, finished=False)
                     return staged
                 found = self._new_checkpoints(work)
-                left = subtract(work.ranges, [r.range for r in found])
+                left = subtract_ranges(work.ranges, [r.range for r in found])
                 work = replace(work, ranges=tuple(left), checkpoints=(*work.checkpoints, *found))
             if busy:
-                work = replace(work, finish=False, ranges=tuple(subtract(work.ranges, busy)))
+                work = replace(work, finish=False, ranges=tuple(subtract_ranges(work.ranges, busy)))
         self._meter.begin_fragment(work.fragment_id)
         result = FragmentPass(self._context, work, self._runtime(reader)).run()
         if self._context.where and result.staged is not None:
@@ -312,7 +312,7 @@ def _brief(value: pa.Scalar) -> str:
         return "NULL"
     if pa.types.is_binary(value.type) or pa.types.is_large_binary(value.type) or pa.types.is_binary_view(value.type):
         return f"{len(value.as_py()):,} bytes"
-    text = user_errors.shown(value.as_py())
+    text = user_errors.format_value(value.as_py())
     return text if len(text) <= _INPUT_CHARS else f"{text[: _INPUT_CHARS - 1]}…"
 
 

@@ -1,4 +1,8 @@
-"""Puts what a function raised or returned into words that can be stored.
+"""Errors of functions, local and remote, in words that can be stored.
+
+What can go wrong with a remote function on a worker. Imports nothing of Arrow Flight.
+
+Puts what a function raised or returned into words that can be stored.
 
 Nothing here raises, whatever the class of the exception or value does.
 
@@ -11,10 +15,98 @@ import os
 import sys
 import traceback
 from pathlib import PurePath
+from typing import Protocol
 
+from leman_core.model.service_errors import LemanError
 from leman_core.model.work import RowFailure
-from leman_executor.worker.processes.masked_values import masked
-from leman_executor.worker.remote_errors import ServerError
+from leman_executor.worker.process_environment import masked
+
+#: Reasons of an error after which servers are waited for.
+WAITED_FOR = frozenset({"FUNCTION_UNAVAILABLE", "FUNCTION_TLS_FAILED"})
+
+
+class ServerError(Exception):
+    """An error of a remote function, as its server told of it.
+
+    Args:
+        kind: Name of its class, or of what the server's language has in its place.
+        bases: Names of what that derives from.
+        message: What it says.
+        traceback: Where it was raised.
+    """
+
+    def __init__(self, kind: str, bases: tuple[str, ...], message: str, traceback: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.bases = bases
+        self.traceback = traceback
+
+    @property
+    def names(self) -> set[str]:
+        """Return what an error rule may call it: its names and its bases', with and without modules."""
+        told = {self.kind, *self.bases}
+        return {*told, *(name.rpartition(".")[2] for name in told), "Exception", "BaseException"}
+
+
+class WorkerLost(Exception):
+    """Whoever was to compute rows is gone, again and again."""
+
+
+class FunctionLost(WorkerLost):
+    """The servers of a remote function break the connection over the same batch."""
+
+
+class BatchTooLarge(Exception):
+    """A batch has more bytes than servers take in a message; it was not sent."""
+
+
+class NoServer(Exception):
+    """No server computes batches now; no row is to blame.
+
+    Args:
+        error: What the job ends with.
+    """
+
+    def __init__(self, error: LemanError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class StreamBroken(Exception):
+    """A stream ended while a batch was at work."""
+
+
+class AnswerTooLarge(StreamBroken):
+    """A stream was ended as its answer has more bytes than may be sent."""
+
+
+class NoAnswer(StreamBroken):
+    """A server took a batch and said nothing for as long as it may."""
+
+
+class BatchNotes(Protocol):
+    """What counts how batches are taken, those of remote functions above all. Any thread may call it."""
+
+    def batch_split(self, message: str) -> None:
+        """Note that a batch failed and is given to the function again in parts."""
+        ...
+
+    def batch_answered(self) -> None:
+        """Count a batch that was answered, with values or with an error."""
+        ...
+
+    def connection_broken(self, message: str) -> None:
+        """Count a connection that broke over a batch that was tried by itself."""
+        ...
+
+    def row_lost(self, message: str) -> None:
+        """Count a single row that is given up, as connections broke over it."""
+        ...
+
+    def server_refused(self, message: str) -> None:
+        """Note that a server is left out, which no waiting mends; the others compute."""
+        ...
+
 
 _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
@@ -22,18 +114,18 @@ _TRACEBACK_CHARS = 4096
 _CALLER = "leman_executor.worker.evaluator"
 #: Modules that are left out in front of a class name.
 _PLAIN = frozenset(
-    {"builtins", "__main__", "leman_executor.worker.forked_children", _CALLER, "leman_executor.worker.remote_errors"}
+    {"builtins", "__main__", "leman_executor.worker.call_guards", _CALLER, "leman_executor.worker.user_errors"}
 )
 
 
-def names(error: BaseException) -> set[str]:
+def error_names(error: BaseException) -> set[str]:
     """Return the names of an error's class and its bases, with and without modules: what an error rule may call it."""
     if isinstance(error, ServerError):
         return error.names
     return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
-def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowFailure:
+def to_row_failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowFailure:
     """Return an error as the error store keeps it."""
     if isinstance(error, ServerError):
         name, trace = error.kind, _storable(error.traceback)
@@ -43,7 +135,7 @@ def failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -
         fragment_id=fragment_id,
         offset=offset,
         error_type=name,
-        message=_short(text(error) + hints(error)),
+        message=_short(error_text(error) + hints(error)),
         traceback=trace[-_TRACEBACK_CHARS:],
         attempt=attempt,
     )
@@ -64,7 +156,7 @@ def _trace(error: BaseException) -> str:
 
 def hints(error: BaseException) -> str:
     """Return what may be the matter, and what to do, where a function is at fault only in the place where it runs."""
-    return missing_module(error) + given_null(error) + _other_folder(error) + _no_variable(error)
+    return missing_module(error) + null_hint(error) + _other_folder(error) + _no_variable(error)
 
 
 def missing_module(error: BaseException) -> str:
@@ -74,9 +166,9 @@ def missing_module(error: BaseException) -> str:
     return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
 
 
-def given_null(error: BaseException) -> str:
+def null_hint(error: BaseException) -> str:
     """Return what may be the matter where a function does something with None."""
-    if not isinstance(error, TypeError | AttributeError) or "NoneType" not in text(error):
+    if not isinstance(error, TypeError | AttributeError) or "NoneType" not in error_text(error):
         return ""
     return " (where an input is NULL the function is given None: have it return None for that, or another value)"
 
@@ -100,7 +192,7 @@ def _no_variable(error: BaseException) -> str:
     return f" (workers do not have your environment: pass the variable with {given}, or --env {name})"
 
 
-def text(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return the message; a stand-in where the exception cannot give it."""
     try:
         return _storable(str(error))
@@ -108,9 +200,9 @@ def text(error: BaseException) -> str:
         return f"<no message: {type(error).__name__}.__str__ raised>"
 
 
-def told(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return the class and the message of what ended a task, for whoever asked for it."""
-    return f"{type(error).__name__}: {text(error)}"
+    return f"{type(error).__name__}: {error_text(error)}"
 
 
 def _storable(any_text: str) -> str:
@@ -122,7 +214,7 @@ def _short(long: str) -> str:
     return long if len(long) <= _MESSAGE_CHARS else long[: _MESSAGE_CHARS - 1] + "…"
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Return a value that a function returned, for a person to read."""
     try:
         return _short(_storable(repr(value)))

@@ -20,9 +20,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions.exact_casts import (
+from leman_core.functions.arrow_types import check_json, holds_type, map_inner_fields, without_extensions
+from leman_core.functions.arrow_values import (
     LISTS,
-    advice,
+    cast_advice,
     castable,
     exact_cast,
     has_floats,
@@ -30,8 +31,7 @@ from leman_core.functions.exact_casts import (
     is_binary,
     is_text,
 )
-from leman_core.functions.nested_types import check_json, holds, rebuilt, without_extensions
-from leman_executor.worker.user_errors import text as user_text
+from leman_executor.worker.user_errors import error_text as user_text
 
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
@@ -81,7 +81,7 @@ class Converter:
         #: Types whose values nothing can change. Where `_types_suffice`, pyarrow converts them without a loss, too.
         self.plain_types = lossless or LASTING
         self._has_floats = has_floats(kind)
-        self._has_json = holds(kind, lambda inner: isinstance(inner, pa.JsonType))
+        self._has_json = holds_type(kind, lambda inner: isinstance(inner, pa.JsonType))
 
     def __call__(self, values: Sequence[Any], *, are_plain: bool = False) -> pa.Array:
         """Return Python values as an array.
@@ -163,7 +163,7 @@ def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
         check_json(array)
         return array
     if not castable(array.type, kind):
-        raise TypeError(f"values of type {array.type} are not converted to {kind}{advice(array.type, kind)}")
+        raise TypeError(f"values of type {array.type} are not converted to {kind}{cast_advice(array.type, kind)}")
     made = exact_cast(array, kind)
     check_json(made)
     return made
@@ -180,7 +180,7 @@ def _python_type(kind: pa.DataType) -> pa.DataType:
     """
     if isinstance(kind, pa.OpaqueType):
         return without_extensions(kind)
-    return rebuilt(kind, lambda field: field.with_type(_inner_python_type(field.type)))
+    return map_inner_fields(kind, lambda field: field.with_type(_inner_python_type(field.type)))
 
 
 def _inner_python_type(kind: pa.DataType) -> pa.DataType:

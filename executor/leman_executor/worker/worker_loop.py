@@ -13,28 +13,36 @@ from dataclasses import dataclass, field
 import msgspec
 import pyarrow as pa
 
-from leman_core.model.errors import FailedPrecondition
-from leman_core.model.ports import ProgressSink
-from leman_core.model.work import InFlightRows, ProgressReport, UnitFailure, UnitOutcome, WorkContext, WorkUnit
-from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root
-from leman_core.storage.object_stores import known
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.work import (
+    InFlightRows,
+    ProgressReport,
+    ProgressSink,
+    UnitFailure,
+    UnitOutcome,
+    WorkContext,
+    WorkUnit,
+)
+from leman_core.storage import object_stores
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.scan import FragmentReader
 from leman_executor.coordination.reservations import reservations_at
+from leman_executor.worker import process_environment
 from leman_executor.worker.error_store import JobErrors
-from leman_executor.worker.links import Link, connected
-from leman_executor.worker.messages import (
+from leman_executor.worker.process_environment import kept_environment
+from leman_executor.worker.unit_runner import UnitRunner, never_stopped
+from leman_executor.worker.worker_link import (
     LENGTH_BYTES,
     Alive,
     Done,
     InFlight,
+    Link,
     Running,
     WorkerMessage,
     WorkerTask,
+    connect_to_executor,
     framed,
 )
-from leman_executor.worker.processes import file_descriptors
-from leman_executor.worker.processes.process_environment import kept
-from leman_executor.worker.unit_runner import UnitRunner, never
 
 _STRAY = 125
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
@@ -44,7 +52,7 @@ _units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorConnection:
-    """A blocking connection to the executor; also a `leman_core.model.ports.ProgressSink`."""
+    """A blocking connection to the executor; also a `leman_core.model.work.ProgressSink`."""
 
     _link: Link
     _saying: threading.Lock = field(default_factory=threading.Lock)
@@ -112,7 +120,7 @@ class ExecutorConnection:
         data = self._message()
         unit = None if data is None else _units.decode(data)
         if unit is not None and unit.stores:
-            known.use(known.GivenStores(unit.stores))
+            object_stores.set_store_source(object_stores.GivenStores(unit.stores))
         return unit
 
     def _message(self) -> bytes | None:
@@ -189,7 +197,7 @@ class WorkerState:
         self,
         unit: WorkUnit,
         sink: ProgressSink,
-        stopped: Callable[[], bool] = never,
+        stopped: Callable[[], bool] = never_stopped,
         reader: FragmentReader | None = None,
     ) -> UnitOutcome:
         """Run a unit; see `UnitRunner`."""
@@ -204,7 +212,7 @@ class WorkerState:
             reader=reader,
         ).run()
         try:
-            file_descriptors.check()
+            process_environment.check_descriptors()
         except FailedPrecondition as error:
             return UnitOutcome(unit.unit_id, (), UnitFailure(error.reason, error.message), outcome.timings)
         return outcome
@@ -219,14 +227,14 @@ def run_task(worker_task_json: str) -> int:
 def run_worker(task: WorkerTask) -> int:
     """Run units until there are none; return how many."""
     units = 0
-    with connected(task.host, task.port, task.certificate) as link:
+    with connect_to_executor(task.host, task.port, task.certificate) as link:
         connection = ExecutorConnection(link)
         connection.say(msgspec.structs.replace(task.hello, worker=f"worker {os.getpid()} on {socket.gethostname()}"))
         context = connection.context()
-        kept.give(context.env)
-        known.use(known.GivenStores(context.stores))
+        kept_environment.give(context.env)
+        object_stores.set_store_source(object_stores.GivenStores(context.stores))
         worker_state = WorkerState(context)  # while the executor looks for a unit
-        with file_descriptors.keeping(link.fileno()), connection.beating(context.heartbeat_seconds):
+        with process_environment.keep_descriptor(link.fileno()), connection.beating(context.heartbeat_seconds):
             while (unit := connection.next_unit()) is not None:
                 with connection.working():
                     outcome = worker_state.run(unit, connection, stopped=connection.asked_to_stop)

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from leman_core.functions import blobs, storable_types, validation
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
-from leman_core.model.shown_text import repeated
+from leman_core.functions import arrow_types, column_checks
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, excerpt
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
@@ -18,7 +17,7 @@ from leman_core.sql import expressions, filters
 from leman_core.sql.filters import Kind
 
 #: Beginnings of names that belong to Lance or to Leman.
-_RESERVED = validation.RESERVED_PREFIXES
+_RESERVED = column_checks.RESERVED_PREFIXES
 _AGGREGATES = frozenset(
     {"approx_distinct", "approx_median", "array_agg", "avg", "bit_and", "bit_or", "bool_and", "bool_or", "corr"}
     | {"count", "covar", "first_value", "grouping", "last_value", "max", "mean", "median", "min", "nth_value"}
@@ -41,7 +40,7 @@ class Resolved:
     schema: pa.Schema
 
 
-def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of: TypeOf) -> Resolved:
+def resolve_query(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of: TypeOf) -> Resolved:
     """Check and resolve all that a view's query names; whether Lance takes the filter is not checked.
 
     Raises:
@@ -65,13 +64,13 @@ def resolve(query: ViewQuery, source: TableSnapshot, find_udf: FindUdf, type_of:
         udf = find_udf(function.udf_name, function.udf_version)
         inputs = inputs_of(function, udf, table)
         if udf.kind is UdfKind.SQL:  # evaluated with the other columns, without a scratch table
-            text = expressions.with_names(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
+            text = expressions.rename_columns(udf.sql_expression, dict(zip(udf.input_columns, inputs, strict=True)))
             found, field = _column(ViewColumn(function.name, text), table, type_of)
             columns.append(found)
             fields.append(field)
         else:
             functions.append(ViewFunction(function.name, udf.name, udf.version, inputs))
-            outputs.append(validation.output_field(function.name, udf, blobs.VIEW_FORMAT))
+            outputs.append(column_checks.output_field(function.name, udf, arrow_types.VIEW_FORMAT))
     _check_clash([*fields, *outputs])
     _check_storable([*fields, *outputs])
     schema = pa.schema([pa.field(SOURCE_ROW_ID, pa.int64()), pa.field(IS_SET, pa.bool_()), *fields, *outputs])
@@ -108,7 +107,7 @@ def check_name(name: str, field: str) -> None:
             f"'{name}' cannot be a column of a view: it is one of Leman's or Lance's own names",
             field=field,
         )
-    validation.check_column_name(name, field)
+    column_checks.check_column_name(name, field)
 
 
 def check_where(where: str) -> None:
@@ -122,15 +121,15 @@ def check_where(where: str) -> None:
 
 def _check_kept(text: str, field: str, reason: str, what: str) -> None:
     filters.check_length(text)
-    found = filters.tokens(text)
-    if name := expressions.volatile(text):
+    found = filters.tokenize(text)
+    if name := expressions.volatile_function(text):
         raise InvalidArgument(
             "VOLATILE_FUNCTION",
             f"Invalid {what}: {name} says something else at each call, and a view keeps its rows. Write a constant, or "
             "filter when the view is queried",
             field=field,
         )
-    called = {token.name.lower() for token in filters.calls(found)}
+    called = {token.name.lower() for token in filters.called_functions(found)}
     if windows := sorted(called & _WINDOWS):
         raise _unsupported(f"{windows[0]} looks at other rows (a window)", field, reason, what)
     if aggregates := sorted(called & _AGGREGATES):
@@ -163,10 +162,10 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
     _check_kept(column.expression, "query.columns.expression", "INVALID_EXPRESSION", "SQL expression")
     try:
         names = [f.name for f in table.fields]
-        expressions.check(column.expression, names)
-        for read in expressions.inputs(column.expression, names):
-            storable_types.check_read(read, table.schema.field(read).type)
-        return column, pa.field(column.name, storable_types.stored_type(type_of(column.expression)))
+        expressions.check_expression(column.expression, names)
+        for read in expressions.columns_of_expression(column.expression, names):
+            arrow_types.check_readable(read, table.schema.field(read).type)
+        return column, pa.field(column.name, arrow_types.stored_type(type_of(column.expression)))
     except (FailedPrecondition, InvalidArgument) as error:
         message = f"Column '{column.name}': {error.message}"
         raise type(error)(error.reason, message, field="query.columns.expression", **error.facts) from None
@@ -183,8 +182,8 @@ def _source_field(name: str, table: TableSnapshot) -> TableField:
         raise InvalidArgument("RESERVED_NAME", f"Column '{name}' is internal: it cannot be selected", field="query")
     column = table.column(name)
     if column is None:
-        advice = f'. For an expression give an alias: select({{"alias": "{repeated(name)}"}})'
-        raise validation.column_not_found(name, [f.name for f in table.fields], advice)
+        advice = f'. For an expression give an alias: select({{"alias": "{excerpt(name)}"}})'
+        raise column_checks.column_not_found(name, [f.name for f in table.fields], advice)
     return column
 
 
@@ -193,11 +192,11 @@ def _copied(column: TableField, name: str) -> pa.Field:
 
     Metadata stays, but for what makes a column of the source a computed one, or a key.
     """
-    if blobs.is_blob(column.arrow):
-        return blobs.values_field(column.arrow).with_name(name)
-    metadata = storable_types.copied_metadata(column.arrow) or {}
+    if arrow_types.is_blob(column.arrow):
+        return arrow_types.values_field(column.arrow).with_name(name)
+    metadata = arrow_types.copied_metadata(column.arrow) or {}
     kept = {key: value for key, value in metadata.items() if not key.startswith(_OWN_KEYS)}
-    return pa.field(name, storable_types.stored_type(column.arrow.type), nullable=True, metadata=kept or None)
+    return pa.field(name, arrow_types.stored_type(column.arrow.type), nullable=True, metadata=kept or None)
 
 
 def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) -> tuple[str, ...]:
@@ -212,7 +211,7 @@ def inputs_of(function: ViewFunction, udf: UdfDefinition, table: TableSnapshot) 
         raise InvalidArgument(
             "RESERVED_NAME", f"Column '{internal[0]}' is internal: no function can read it", field="query.functions"
         )
-    validation.check_input_types(validation.find_inputs(names, udf, table), udf)
+    column_checks.check_input_types(column_checks.find_inputs(names, udf, table), udf)
     return tuple(names)
 
 
@@ -223,11 +222,11 @@ def _check_storable(fields: Sequence[pa.Field]) -> None:
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
     for field in fields:
-        storable_types.check(field.name, field.type, blobs.V2_FORMAT)
-    blob = next((field.name for field in fields if blobs.is_blob(field)), None)
+        arrow_types.check_storable(field.name, field.type, arrow_types.V2_FORMAT)
+    blob = next((field.name for field in fields if arrow_types.is_blob(field)), None)
     for field in fields if blob is not None else ():
         try:
-            storable_types.check(field.name, field.type, blobs.VIEW_FORMAT)
+            arrow_types.check_storable(field.name, field.type, arrow_types.VIEW_FORMAT)
         except FailedPrecondition as error:
             message = f"Column '{field.name}' cannot have the type {field.type} in a view with a blob column ('{blob}')"
             raise FailedPrecondition(

@@ -1,14 +1,32 @@
-"""What a refresh has to do. Pure: the same snapshots and compactions give the same plan."""
+"""What a refresh has to do, what a view's fragments hold, and which earlier versions have values for it. Pure.
+
+Which fragments of a view hold values: names of files tell, as far as Leman wrote them. Pure.
+
+What a refresh has to do. Pure: the same snapshots and compactions give the same plan.
+
+Which versions of a view may have values that a refresh needs again. Pure.
+
+A row that is the same in two versions of a source is the same in all those between, unless the source was restored. So
+of the states that a view remembers only the nearest ones are looked at, and none that lies behind what the view is: a
+source that is only written to costs nothing here.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from leman_core.model.errors import FailedPrecondition
-from leman_core.model.refresh import (
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.table import Fragment, TableSnapshot
+from leman_core.model.udf import UdfKind
+from leman_core.model.view import (
+    IS_SET,
+    PLACEHOLDER_FILE_PREFIX,
+    VIEW_FILE_PREFIX,
     ChangeKind,
+    EarlierState,
+    EarlierValues,
     RefreshMode,
     RefreshPlan,
     RefreshPolicy,
@@ -17,13 +35,70 @@ from leman_core.model.refresh import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
+    ViewDefinition,
+    ViewFunction,
 )
-from leman_core.model.table import TableSnapshot
-from leman_core.model.view import ViewDefinition
 from leman_core.model.view_metadata import identity, outlives_versions
-from leman_planner.views.fill_state import ViewState, classify, with_rows
-from leman_planner.views.source_checks import check_source, check_view
-from leman_planner.views.source_diff import Compactions, changes
+from leman_planner.views.source_changes import Compactions, changed_fragments, check_source, check_view
+
+
+@dataclass(frozen=True, slots=True)
+class ViewState:
+    """How far a view is filled."""
+
+    #: Fragments to be filled.
+    unset: tuple[UnsetFragment, ...]
+    #: How many others there are.
+    filled: int
+    #: Rows that queries show.
+    rows_set: int
+
+
+def foreign_fragments(view: TableSnapshot) -> list[Fragment]:
+    """Return the fragments whose files have names that Leman did not give: compaction or somebody else wrote them."""
+    column = _is_set_id(view)
+    return [f for f in with_rows(view) if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
+
+
+def with_rows(view: TableSnapshot) -> list[Fragment]:
+    """Return the fragments that have rows.
+
+    A full refresh, or placeholders that were created again, leave empty ones.
+    """
+    return [fragment for fragment in view.fragments if fragment.live_rows]
+
+
+def classify_fragments(view: TableSnapshot, set_rows: Mapping[int, int]) -> ViewState:
+    """Tell filled fragments of a view from those that are to be filled.
+
+    Compaction may have put placeholders and rows with values into one fragment. It counts as unset: filling it again
+    gives the rows that have values the same ones.
+
+    Args:
+        set_rows: of the fragments that are `renamed`, how many live rows have values, by fragment id.
+    """
+    column = _is_set_id(view)
+    unset: list[UnsetFragment] = []
+    rows = 0
+    fragments = with_rows(view)
+    for fragment in fragments:
+        found = _rows_set(fragment, fragment.file_of(column), set_rows)
+        rows += found
+        if found < fragment.live_rows:
+            unset.append(UnsetFragment(fragment.fragment_id, fragment.physical_rows, fragment.deleted_rows))
+    return ViewState(tuple(unset), len(fragments) - len(unset), rows)
+
+
+def _rows_set(fragment: Fragment, file: str, set_rows: Mapping[int, int]) -> int:
+    if file.startswith(VIEW_FILE_PREFIX):
+        return fragment.live_rows
+    return 0 if file.startswith(PLACEHOLDER_FILE_PREFIX) else set_rows.get(fragment.fragment_id, 0)
+
+
+def _is_set_id(view: TableSnapshot) -> int:
+    column = view.column(IS_SET)
+    return -1 if column is None else column.field_id
+
 
 _WORDS = {
     ChangeKind.APPEARED: "appeared",
@@ -46,7 +121,7 @@ class Case:
     #: Those of the source between the two versions; asked for only where fragments came and went.
     compactions: Compactions = tuple
     #: Whether the recorded version was cleaned away, so that `base` is as the view keeps it (see
-    #: `leman_core.storage.views.source_records`).
+    #: `leman_core.storage.view_side_files`).
     from_record: bool = False
 
     @property
@@ -70,7 +145,7 @@ def plan_refresh(
     """Decide what a refresh has to do.
 
     Args:
-        set_rows: see `leman_planner.views.fill_state.classify`.
+        set_rows: see `leman_planner.views.refresh_planning.classify_fragments`.
 
     Raises:
         FailedPrecondition: STABLE_ROW_IDS_REQUIRED, FULL_REFRESH_NEEDED, SOURCE_COLUMN_MISSING, TYPE_MISMATCH,
@@ -81,7 +156,7 @@ def plan_refresh(
     check_view(case.view, case.definition)
     check_source(case.view, case.definition, None if broken else case.base, case.target, functions)
     stale = case.definition.stale
-    decided = _decide(case, broken, classify(case.view, set_rows or {}), stale)
+    decided = _decide(case, broken, classify_fragments(case.view, set_rows or {}), stale)
     return RefreshPlan(
         uri=case.view.uri,
         version=case.view.version,
@@ -164,7 +239,7 @@ def _decide(case: Case, broken: RefreshReason | None, state: ViewState, stale: S
         return _first_fill(case, broken, state)
     if broken is not None or case.base is None:
         return _full(case, broken or RefreshReason.SOURCE_HISTORY_LOST)
-    found = changes(case.definition.query, case.base, case.target, case.compactions)
+    found = changed_fragments(case.definition.query, case.base, case.target, case.compactions)
     if case.from_record and (state.unset or (found and case.definition.query.offset)):
         return _full(case, RefreshReason.SOURCE_HISTORY_LOST)  # values of that version are needed: there are none
     if state.unset:
@@ -235,3 +310,181 @@ def _what_changed(case: Case, found: Sequence[SourceChange]) -> str:
 
 def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
+#: How many of the last states are looked at where the source was restored: it may have rows of any version then.
+_RESTORED = 3
+_COMPUTED = {ChangeKind.APPEARED, ChangeKind.REWRITTEN, ChangeKind.DELETIONS}
+
+#: The definition in an earlier version of the view; None: it was cleaned away.
+Recall = Callable[[int], ViewDefinition | None]
+#: The case of a refresh from an earlier version of the view to a version of the source.
+CaseOf = Callable[[ViewDefinition, TableSnapshot], Case]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What is computed next: columns of these functions, at the source version `goal`."""
+
+    functions: Sequence[ViewFunction]
+    goal: TableSnapshot
+    #: Whether rows of the view as it is are as good as those of an earlier state, but for columns of another function
+    #: version.
+    from_here: bool
+    #: Whether rows of the source may be older than the view.
+    restored: bool = False
+    #: Whether rows that stay as they are are computed too.
+    whole: bool = False
+
+
+def current_view_state(case: Case) -> EarlierState | None:
+    """Return what the view is now; None where its source version is not known any more."""
+    if case.base is None:
+        return None
+    base = case.definition.base_version
+    return EarlierState(
+        view_version=case.view.version,
+        source_version=base,
+        computed=case.definition.computed,
+        last_fragment=_last_fragment(case.base),
+    )
+
+
+def versions_with_values(plan: RefreshPlan, case: Case, recall: Recall, case_of: CaseOf) -> Iterator[EarlierValues]:
+    """Yield earlier versions with values for the plan's first step that calls functions, the best first."""
+    step = _next_step(plan, case)
+    if step is None:
+        return
+    if step.from_here:
+        yield from _of_now(plan, case, whole=step.whole)
+    for state, columns in _chosen(step, case.definition):
+        definition = recall(state.view_version)
+        if definition is None or definition.base_version != state.source_version:
+            continue
+        found = _changes(case_of, definition, step.goal)
+        if found is not None:
+            yield EarlierValues(view_version=state.view_version, definition=definition, columns=columns, changes=found)
+
+
+def earlier_versions_text(earlier: Sequence[EarlierValues]) -> str:
+    """Return the end of a plan's message, which names the earlier versions."""
+    if not earlier:
+        return ""
+    versions = " and ".join(dict.fromkeys(str(found.view_version) for found in earlier))
+    return f". Rows that are as they were in version {versions} of the view have their values from there"
+
+
+def _next_step(plan: RefreshPlan, case: Case) -> _Step | None:
+    full = plan.mode is RefreshMode.FULL
+    functions = [function.column for function in plan.functions]
+    if not functions or plan.unset or plan.reason is RefreshReason.FORCED:
+        return None
+    if plan.stale and not full and not plan.changes:
+        return _Step([f for f in functions if f.name in plan.stale], case.target, False)
+    if full:
+        return None if plan.create_placeholders_again else _Step(functions, case.target, False, restored=True)
+    restored = _is_restored(case, plan.changes)
+    if plan.stale:
+        return _Step(functions, case.target, True, restored, whole=True)
+    bounded = case.definition.query.limit is not None or case.definition.query.offset
+    if not plan.changes or not (bounded or any(change.kind in _COMPUTED for change in plan.changes)):
+        return None
+    return _Step(functions, case.target, True, restored)
+
+
+def _of_now(plan: RefreshPlan, case: Case, *, whole: bool) -> Iterator[EarlierValues]:
+    """Yield the view as it is, for functions whose values there can stay.
+
+    That is where rows of the source were rewritten of which one of the functions may read the same values, or where
+    another function has to compute all rows (`whole`).
+    """
+    rewritten = {change for change in plan.changes if change.kind is ChangeKind.REWRITTEN}
+    kinds = {change.kind for change in plan.changes}
+    moved = ChangeKind.APPEARED in kinds and not kinds.isdisjoint({ChangeKind.GONE, ChangeKind.DELETIONS})
+    if case.base is None or not (rewritten or moved or whole):
+        return
+    for resolved in plan.functions:
+        function = resolved.column
+        if case.definition.computed.get(function.name) != function.identity:
+            continue
+        alone = replace(case.definition.query, columns=(), where="", functions=(function,))
+        found = changed_fragments(alone, case.base, case.target, case.compactions)
+        is_dear = resolved.udf.kind is not UdfKind.SQL
+        if whole or is_dear or not rewritten.issubset(found):
+            yield EarlierValues(
+                view_version=case.view.version,
+                definition=replace(case.definition, query=alone),
+                columns=(function.name,),
+                changes=found,
+            )
+
+
+def _chosen(step: _Step, definition: ViewDefinition) -> Iterator[tuple[EarlierState, tuple[str, ...]]]:
+    wanted: dict[int, tuple[EarlierState, list[str]]] = {}
+    for function in step.functions:
+        fitting = [s for s in definition.earlier if s.computed.get(function.name) == function.identity]
+        current = definition.computed.get(function.name) == function.identity
+        for state in _nearest(step, fitting, definition.base_version if step.from_here and current else None):
+            wanted.setdefault(state.view_version, (state, []))[1].append(function.name)
+    goal = step.goal.version
+    for state, columns in sorted(wanted.values(), key=lambda found: abs(found[0].source_version - goal)):
+        yield state, tuple(columns)
+
+
+def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> Iterable[EarlierState]:
+    """Return, of states with a column's values, the one of the very version, or the next ones on both sides of it.
+
+    Args:
+        here: the source version of the view, where its own values are as good; None elsewhere.
+    """
+    goal = step.goal.version
+    exact = [s for s in states if s.source_version == goal]
+    if exact:
+        return exact[:1]
+    before = max((s for s in states if s.source_version < goal), key=lambda s: s.source_version, default=None)
+    after = min((s for s in states if s.source_version > goal), key=lambda s: s.source_version, default=None)
+    if here is not None and before is not None and before.source_version < here < goal:
+        before = None
+    if here is not None and after is not None and goal < here < after.source_version:
+        after = None
+    found = {s.view_version: s for s in (before, after) if s is not None}
+    if step.restored:
+        found |= {s.view_version: s for s in states[:_RESTORED]}
+    return found.values()
+
+
+def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
+    """Tell whether a later version of the source has what looks older than the view.
+
+    That is: fragments with ids that were given out before, deleted rows that are back, or columns with other files,
+    which may be those of before.
+    """
+    if case.base is None or case.target.version < case.base.version:
+        return False
+    last = max([_last_fragment(case.base), *(state.last_fragment for state in case.definition.earlier)])
+    before = {f.fragment_id: f for f in case.base.fragments}
+    now = {f.fragment_id: f for f in case.target.fragments}
+    return any(_is_older(change, before, now, last) for change in found)
+
+
+def _last_fragment(source: TableSnapshot) -> int:
+    return max((fragment.fragment_id for fragment in source.fragments), default=-1)
+
+
+def _is_older(change: SourceChange, before: dict[int, Fragment], now: dict[int, Fragment], last: int) -> bool:
+    if change.kind is ChangeKind.APPEARED:
+        return change.fragment_id <= last
+    if change.kind is ChangeKind.DELETIONS:
+        return now[change.fragment_id].deleted_rows < before[change.fragment_id].deleted_rows
+    return change.kind is ChangeKind.REWRITTEN
+
+
+def _changes(case_of: CaseOf, definition: ViewDefinition, goal: TableSnapshot) -> tuple[SourceChange, ...] | None:
+    """Return the changes between the source version of an earlier state and the one to compute for; None: unknown."""
+    try:
+        case = case_of(definition, goal)
+    except FailedPrecondition:  # its record may not be read
+        return None
+    if broken_link(case) is not None or case.base is None:
+        return None
+    return changed_fragments(case.definition.query, case.base, case.target, case.compactions)

@@ -1,43 +1,120 @@
-"""Read what a refresh needs: manifests, compactions, and names of files before any row.
+"""Read what a refresh needs, also who else wrote to the view.
+
+Who wrote to a view last, and how many of its rows have values: what names of files do not tell.
+
+Read what a refresh needs: manifests, compactions, and names of files before any row.
 
 The manifests are the view's and two of its source; the compactions are those between the two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import structlog
 
-from leman_core.functions import validation
-from leman_core.model.compactions import Rewrite
-from leman_core.model.errors import UNREADABLE, FailedPrecondition, InvalidArgument, LemanError, NotFound
-from leman_core.model.object_columns import made_once
+from leman_core.functions import column_checks
 from leman_core.model.plan import StaleInput
-from leman_core.model.refresh import RefreshPlan, RefreshPolicy, RefreshSpec, ResolvedFunction
-from leman_core.model.table import TableSnapshot
-from leman_core.model.view import IS_SET, MaterializedView, ViewColumn, ViewDefinition
+from leman_core.model.plan_columns import materialize
+from leman_core.model.service_errors import UNREADABLE, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from leman_core.model.table import Rewrite, TableSnapshot
+from leman_core.model.view import (
+    IS_SET,
+    MaterializedView,
+    RefreshPlan,
+    RefreshPolicy,
+    RefreshSpec,
+    ResolvedFunction,
+    ViewColumn,
+    ViewDefinition,
+)
 from leman_core.process.crash_points import crash_point
 from leman_core.sql import expressions
-from leman_core.sql.query_columns import columns_read
-from leman_core.storage import compactions
+from leman_core.sql.expressions import columns_read
+from leman_core.storage import compaction_history, view_side_files
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import canonical_database, table_uri
 from leman_core.storage.manifest import collector_paused
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.opening import open_version
+from leman_core.storage.transactions import HOUSEKEEPING, REQUEST_IDS, Kind, Transactions, VersionGone
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.storage.views import source_records
-from leman_core.storage.views.definitions import definition_in
-from leman_planner.column_graph import is_computed, rests_on
-from leman_planner.measured_plans import phase
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.stale_inputs import stale_words
-from leman_planner.views.earlier_values import state_of, told, values_of
-from leman_planner.views.external_writes import external_write, set_rows
-from leman_planner.views.fill_state import classify, renamed
-from leman_planner.views.refresh_planning import Case, plan_refresh
-from leman_planner.views.source_checks import source_column_missing
+from leman_core.storage.view_data_files import definition_in
+from leman_planner.planning.column_graph import is_computed, upstream_columns
+from leman_planner.planning.plan_maker import PlanMaker, measure_phase
+from leman_planner.planning.stale_inputs import stale_words
+from leman_planner.views.refresh_planning import (
+    Case,
+    classify_fragments,
+    current_view_state,
+    earlier_versions_text,
+    foreign_fragments,
+    plan_refresh,
+    versions_with_values,
+)
+from leman_planner.views.source_changes import source_column_missing
+
+#: How many versions are looked at, at the most.
+MOST_VERSIONS = 2000
+#: Operations that leave the rows and their values as they are.
+_HARMLESS = HOUSEKEEPING | {Kind.REWRITE}
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalWrite:
+    """A version of a view that Leman did not make, and the kind of Lance operation that did."""
+
+    version: int
+    operation: str
+    #: The latest version with Leman's rows.
+    before: int
+
+
+def external_write(uri: str, version: int) -> ExternalWrite | None:
+    """Return the newest write of somebody else up to a version, since Leman last wrote rows of a view.
+
+    What was before that, an earlier refresh judged. Compaction, indexes, configuration and a restored version of the
+    view itself do not count.
+
+    Returns:
+        None where there is no such write, or where the history was cleaned away.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives.
+    """
+    transactions = Transactions(uri)
+    at = version
+    found: ExternalWrite | None = None
+    for _ in range(MOST_VERSIONS):
+        if at <= 1:
+            return found
+        try:
+            transaction = transactions.read_or_tell(at)
+        except VersionGone:
+            return found
+        ours = REQUEST_IDS in transaction.properties
+        if ours and transaction.kind is not Kind.DATA_REPLACEMENT:
+            return found
+        if transaction.kind is Kind.RESTORE:
+            at = int(transaction.operation.version)
+        elif ours or transaction.kind in _HARMLESS:
+            at -= 1
+        else:
+            at -= 1
+            found = ExternalWrite(at + 1, transaction.kind, at) if found is None else replace(found, before=at)
+    return found
+
+
+def set_rows(uri: str, version: int, fragments: Iterable[int]) -> dict[int, int]:
+    """Count the live rows that have values, by fragment id. Reads one column of bits."""
+    dataset = open_version(uri, version)
+    found = {}
+    for fragment_id in fragments:
+        fragment = dataset.get_fragment(fragment_id)
+        found[fragment_id] = 0 if fragment is None else int(fragment.count_rows(filter=IS_SET))
+    return found
+
 
 _log = structlog.get_logger(__name__)
 
@@ -58,27 +135,31 @@ class ViewReader:
         """
         _check_spec(spec)
         with collector_paused():
-            with phase("refresh", "table"):
+            with measure_phase("refresh", "table"):
                 view, definition = self._open(spec.database, spec.view)
                 target = self._source(definition, spec.src_version)
                 case = self._case(view, spec, definition, target)
                 if case.base is None:
                     self._check_expressions(definition, target, view)
                 functions = self._functions(spec.database, definition)
-            with phase("refresh", "files"):
+            with measure_phase("refresh", "files"):
                 _check_external(view, spec.policy)
                 rows_set = set_rows_of(view)
-            with phase("refresh", "decide"):
+            with measure_phase("refresh", "decide"):
                 plan = plan_refresh(case, functions, rows_set)
-            with phase("refresh", "stored"):
-                earlier = tuple(values_of(plan, case, partial(self._recall, view), partial(self._case, view, spec)))
-            with phase("refresh", "inputs"):
+            with measure_phase("refresh", "stored"):
+                earlier = tuple(
+                    versions_with_values(plan, case, partial(self._recall, view), partial(self._case, view, spec))
+                )
+            with measure_phase("refresh", "inputs"):
                 in_view = _stale_of_view(definition, target)
                 stale = (*in_view, *self._stale_inputs(definition, target))
-            message = "; ".join([plan.message + told(earlier), *stale_words(stale, spec.on_stale_input)])
+            message = "; ".join(
+                [plan.message + earlier_versions_text(earlier), *stale_words(stale, spec.on_stale_input)]
+            )
             plan = replace(
                 plan,
-                state=state_of(case),
+                state=current_view_state(case),
                 earlier=earlier,
                 message=message,
                 stale_inputs=stale,
@@ -95,7 +176,7 @@ class ViewReader:
             FailedPrecondition: NOT_A_VIEW.
         """
         view, definition = self._open(database, name)
-        rows = classify(view, set_rows_of(view)).rows_set
+        rows = classify_fragments(view, set_rows_of(view)).rows_set
         return MaterializedView(
             uri=view.uri,
             name=name,
@@ -126,13 +207,15 @@ class ViewReader:
         """
         query = definition.query
         read = columns_read(query, [field.name for field in source.fields])
-        graph = {name: [*rests_on(source, name)] for name in read if is_computed(source, name)}
+        graph = {name: [*upstream_columns(source, name)] for name in read if is_computed(source, name)}
         if not graph:
             return ()
         names = dict.fromkeys(each for name, before in graph.items() for each in (*before, name))
         stale_inputs = self._plans.stale_inputs(query.database)
         found = stale_inputs.of_columns(source, list(names))
-        filtering = {each for name in expressions.inputs(query.where, graph) for each in (*graph[name], name)}
+        filtering = {
+            each for name in expressions.columns_of_expression(query.where, graph) for each in (*graph[name], name)
+        }
         if found and query.where and filtering.isdisjoint(each.column for each in found):
             found = stale_inputs.of_columns(source, [each.column for each in found], query.where)
         return found
@@ -163,7 +246,7 @@ class ViewReader:
             return None
 
     def _recorded(self, view: str, definition: ViewDefinition) -> TableSnapshot | None:
-        found = source_records.read(view, definition.base_record, definition.source_uri)
+        found = view_side_files.read_source_record(view, definition.base_record, definition.source_uri)
         return None if found is None else found.snapshot
 
     def _functions(self, database: str, definition: ViewDefinition) -> list[ResolvedFunction]:
@@ -195,7 +278,7 @@ class ViewReader:
                 raise
             raise source_column_missing(column.expression, target, None) from None
         own = view.column(column.name)
-        if own is not None and not validation.same_type(own.arrow.type, found):
+        if own is not None and not column_checks.same_type(own.arrow.type, found):
             raise FailedPrecondition(
                 "TYPE_MISMATCH",
                 f"Type mismatch for column {column.name}: `{column.expression}` gave {own.arrow.type}, on version "
@@ -206,7 +289,7 @@ class ViewReader:
 
 def _made(table: TableSnapshot) -> TableSnapshot:
     """Return a version of which a plan looks at each fragment ten times."""
-    return replace(table, fragments=made_once(table.fragments))
+    return replace(table, fragments=materialize(table.fragments))
 
 
 def not_a_view(name: str) -> FailedPrecondition:
@@ -254,7 +337,9 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
     """
     older, newer = sorted([definition.base_version, target.version])
     try:
-        return compactions.between(target.uri, older, newer, compactions.versions_to_look_at(len(target.fragments)))
+        return compaction_history.compactions_between(
+            target.uri, older, newer, compaction_history.versions_to_look_at(len(target.fragments))
+        )
     except LemanError as error:
         _log.warning("history cannot be read", uri=target.uri, version=newer, error=error.message)
         return ()
@@ -264,7 +349,7 @@ def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     """Count, by fragment id, the rows with values in fragments of a view of which the names of files do not tell."""
     if view.column(IS_SET) is None:  # somebody dropped it
         return {}
-    others: Sequence[int] = [fragment.fragment_id for fragment in renamed(view)]
+    others: Sequence[int] = [fragment.fragment_id for fragment in foreign_fragments(view)]
     return set_rows(view.uri, view.version, others) if others else {}
 
 
@@ -275,5 +360,5 @@ def _stale_of_view(definition: ViewDefinition, source: TableSnapshot) -> tuple[S
     stale = [name for name in below.stale if name in read] if below is not None else []
     if not stale:
         return ()
-    rows = classify(source, set_rows_of(source)).rows_set
+    rows = classify_fragments(source, set_rows_of(source)).rows_set
     return tuple(StaleInput(name, rows) for name in stale if rows)

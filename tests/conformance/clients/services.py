@@ -15,7 +15,7 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from leman_core.model.release import SERVICES
+from leman_core.process.release import SERVICES
 from tests.certificates import Authority
 from tests.conformance.clients import restarts
 from tests.conformance.clients.case_files import Case

@@ -10,7 +10,7 @@ import pytest
 import leman
 from leman import ErrorHandlingConfig, Skip
 from leman.progress import JobState
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import ColumnFileWriter
 from tests.integration.call_log import CallLog, values
 from tests.integration.planner.planner_lake import install
 

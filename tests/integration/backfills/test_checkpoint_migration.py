@@ -12,8 +12,7 @@ import pytest
 
 import leman
 from leman.progress import JobState
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from tests.integration.call_log import CallLog, numbers, values
 
 ROWS = 40

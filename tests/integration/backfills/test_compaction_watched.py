@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from tests.conftest import start_system, stop_system
 
 

@@ -16,19 +16,19 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from leman_coordinator.requests import AddColumnsRequest
+from leman_coordinator.commits.commit_requests import AddColumnsRequest
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_executor.coordination.reservation_keeping import PooledReservations
 from leman_executor.coordination.reservations import reservations_at
 from leman_executor.jobs.backfill_run import BackfillRun
-from leman_planner.catalog import Catalog, NewColumn
-from leman_planner.plan_maker import PlanMaker
+from leman_executor.jobs.job_environment import PooledReservations
+from leman_planner.catalog.table_catalog import Catalog, NewColumn
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.views.histories.harness import System
 from tests.redis_process import RedisProcess
 

@@ -8,8 +8,8 @@ import pytest
 import redis
 from cryptography.fernet import Fernet
 
-from leman_core.model.errors import Unavailable
-from leman_executor.coordination.env_values import EnvValues, key_of
+from leman_core.model.service_errors import Unavailable
+from leman_executor.coordination.env_values import EnvValues, env_values_key
 from leman_executor.coordination.leases import JobLeases
 from tests.redis_process import RedisProcess
 
@@ -42,10 +42,10 @@ def test_another_executor_finds_them_until_the_job_ends(server):
         await values.keep("j", ENV)
         assert await values.find("j") == ENV
         assert await values.find("k") is None
-        assert 0 < client.ttl(key_of("j")) <= DAY_SECONDS
-        client.expire(key_of("j"), 5)
+        assert 0 < client.ttl(env_values_key("j")) <= DAY_SECONDS
+        client.expire(env_values_key("j"), 5)
         await values.renew("j", ENV)
-        assert client.ttl(key_of("j")) > DAY_SECONDS / 2
+        assert client.ttl(env_values_key("j")) > DAY_SECONDS / 2
         client.flushall()
         await values.renew("j", ENV)
         assert await values.find("j") == ENV, "Redis forgot them, and is told again"
@@ -65,7 +65,7 @@ def test_they_are_not_to_be_read_from_what_redis_stores_nor_with_another_passwor
 
     async def work() -> None:
         await values.keep("j", ENV)
-        assert b"canary" not in client.dump(key_of("j"))
+        assert b"canary" not in client.dump(env_values_key("j"))
 
     use(values, work)
     client.config_set("requirepass", "another")

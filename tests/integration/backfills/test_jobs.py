@@ -16,7 +16,7 @@ import leman
 from leman_core.model.job import Job
 from leman_core.model.job import JobState as State
 from leman_core.model.plan import BackfillSpec
-from leman_core.storage.tables import INCARNATION_KEY
+from leman_core.storage.lance_tables import INCARNATION_KEY
 from leman_executor.history.job_history import JobHistory
 from tests.faults.lake import alive, wait_for
 from tests.integration.backfills.test_pauses import paused

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from leman_core.model.errors import InvalidArgument
-from leman_executor.coordination.leases import Answer, JobLeases
-from leman_executor.coordination.redis_refusals import check_accepted
+from leman_core.model.service_errors import InvalidArgument
+from leman_executor.coordination.leases import JobLeases, LeaseOutcome, check_accepted
 from tests.redis_process import RedisProcess
 
 KEY = "leman:job:j"
@@ -62,7 +61,7 @@ def test_it_is_kept_beside_what_is_done(server):
     """For twice as long as it lives by itself."""
     mine, another = JobLeases(server.url, "mine", 1.5), JobLeases(server.url, "another", 1.5)
 
-    async def work() -> set[Answer]:
+    async def work() -> set[LeaseOutcome]:
         found = set()
         async with mine.kept("j"):
             end = time.monotonic() + 2 * mine.lease_seconds
@@ -74,7 +73,7 @@ def test_it_is_kept_beside_what_is_done(server):
     answers = asked(
         [mine, another], lambda: mine.acquire("j"), work, lambda: mine.release("j"), lambda: another.acquire("j")
     )
-    assert answers == [Answer.OURS, {Answer.HELD}, None, Answer.OURS]
+    assert answers == [LeaseOutcome.OURS, {LeaseOutcome.HELD}, None, LeaseOutcome.OURS]
 
 
 def test_one_has_it_until_it_is_given_up(server):
@@ -90,7 +89,7 @@ def test_one_has_it_until_it_is_given_up(server):
         lambda: second.acquire("j"),
         lambda: first.renew("j"),
     )
-    ours, held = Answer.OURS, Answer.HELD
+    ours, held = LeaseOutcome.OURS, LeaseOutcome.HELD
     assert answers == [ours, held, ours, True, False, None, ours, False]
 
 
@@ -108,7 +107,7 @@ def test_a_lease_says_where_its_holder_is_reached(server):
         lambda: unknown.acquire("other"),
         lambda: asks.holder("other"),
     )
-    assert answers == [None, Answer.OURS, True, "127.0.0.1:7003", None, Answer.OURS, ""]
+    assert answers == [None, LeaseOutcome.OURS, True, "127.0.0.1:7003", None, LeaseOutcome.OURS, ""]
 
 
 def test_a_lease_that_was_forgotten_is_taken_again_and_history_is_asked(server):
@@ -121,7 +120,7 @@ def test_a_lease_that_was_forgotten_is_taken_again_and_history_is_asked(server):
     assert asked(
         [leases], lambda: leases.acquire("j"), flush, lambda: leases.renew("j"), lambda: leases.renew("j")
     ) == [
-        Answer.OURS,
+        LeaseOutcome.OURS,
         None,
         False,
         True,
@@ -143,7 +142,7 @@ def test_what_does_not_expire_as_a_lease_does_is_taken_after_a_few_lifetimes(ser
         return leases.acquire("j")
 
     answers = asked([leases], ask, lambda: wait(29), ask, lambda: wait(1.5), ask)
-    assert answers == [Answer.HELD, None, Answer.HELD, None, Answer.OURS]
+    assert answers == [LeaseOutcome.HELD, None, LeaseOutcome.HELD, None, LeaseOutcome.OURS]
     assert 0 < client.pttl(KEY) <= 10_000
 
 
@@ -164,7 +163,7 @@ def test_a_holder_that_renews_is_never_pushed_out(server):
     answers = asked(
         [holder, leases], lambda: holder.acquire("j"), ask, set_back, ask, wait, *renew, *renew, set_back, ask
     )
-    assert Answer.OURS not in answers[1:]
+    assert LeaseOutcome.OURS not in answers[1:]
 
 
 def test_a_key_of_another_kind_is_no_lease(server):
@@ -175,16 +174,16 @@ def test_a_key_of_another_kind_is_no_lease(server):
         leases.time.now += 31
 
     assert asked([leases], lambda: leases.acquire("j"), wait, lambda: leases.acquire("j")) == [
-        Answer.HELD,
+        LeaseOutcome.HELD,
         None,
-        Answer.OURS,
+        LeaseOutcome.OURS,
     ]
 
 
 def test_without_redis_nothing_is_known_and_who_is_alone_need_not_wait(server):
     server.pause()
     leases = JobLeases(server.url, "me")
-    assert asked([leases], lambda: leases.acquire("j"), lambda: leases.renew("j")) == [Answer.UNKNOWN, False]
+    assert asked([leases], lambda: leases.acquire("j"), lambda: leases.renew("j")) == [LeaseOutcome.UNKNOWN, False]
     server.resume()
     assert leases.patience(1, lost=False) == 60.0
     assert leases.patience(3, lost=False) == 240.0
@@ -220,7 +219,7 @@ def test_a_job_is_open_until_its_end_and_free_once_its_holder_is_gone(server):
         first.open_jobs,
     )
     known = {"j": "/lake"}
-    ours = Answer.OURS
+    ours = LeaseOutcome.OURS
     assert answers == [ours, known, {"k"}, None, False, known, None, {"j"}, ours, None, known, ours, None, {}]
 
 
@@ -230,7 +229,7 @@ def test_what_is_under_the_name_of_the_open_jobs_harms_nobody(server):
 
     end = functools.partial(leases.release, "j", ended=True)
     answers = asked([leases], leases.open_jobs, lambda: leases.acquire("j", "/lake"), leases.open_jobs, end)
-    assert answers == [None, Answer.OURS, None, None]
+    assert answers == [None, LeaseOutcome.OURS, None, None]
     assert client.get(KEY) is None
 
 
@@ -265,9 +264,11 @@ def connection_of(server: RedisProcess, password: str) -> redis.Redis:
 
 def test_a_redis_that_refuses_an_executor_may_have_the_leases_of_others(refused):
     for url in refused:
-        assert asked([leases := JobLeases(url, "me")], functools.partial(leases.acquire, "j", "/lake")) == [Answer.HELD]
+        assert asked([leases := JobLeases(url, "me")], functools.partial(leases.acquire, "j", "/lake")) == [
+            LeaseOutcome.HELD
+        ]
     alone = JobLeases(refused[0], "me", alone=True)
-    assert asked([alone], functools.partial(alone.acquire, "j", "/lake")) == [Answer.UNKNOWN]
+    assert asked([alone], functools.partial(alone.acquire, "j", "/lake")) == [LeaseOutcome.UNKNOWN]
 
 
 def test_an_executor_that_redis_refuses_does_not_start(refused, server, tmp_path):

@@ -10,11 +10,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.plan import Plan
-from leman_core.model.plan_summary import summarise
+from leman_core.model.plan import Plan, summarize_plan
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import ColumnFileWriter
 from tests.integration.types.types_pipeline import Pipeline
 
 ROWS = 9
@@ -82,7 +81,7 @@ def test_an_input_that_was_written_in_place_is_read_as_it_was(past):
     plan = past.then()
     assert reasons(plan) == {"MISSING": (2, 6), "PAST_INPUT": (1, 3)}
     assert plan.header.inputs_version == past.version
-    assert "3 rows get the values of version" in summarise(plan)
+    assert "3 rows get the values of version" in summarize_plan(plan)
     assert past.values() == OF_THEN
     assert not past.then().tasks, "all of it is of then"
 

@@ -8,8 +8,7 @@ import pytest
 from leman_core.model import keys
 from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.settings import Executor, Settings
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from tests.integration.types.types_pipeline import Pipeline
 
 ROWS = 100

@@ -25,7 +25,7 @@ from google.protobuf.descriptor import MethodDescriptor
 import leman
 from leman import Databases
 from leman.v1 import catalog_pb2, commit_pb2, errors_pb2, tables_pb2
-from leman_core.model.shown_text import CONTROL, visible
+from leman_core.model.service_errors import CONTROL_CHARACTERS, escape_invisible
 from leman_core.server.routes import public_services
 from tests.conftest import System, start_system, stop_system
 from tests.integration.bad_requests import deep_sql
@@ -261,7 +261,10 @@ def flaw_of(outcome: Outcome) -> str:
         return "no message for a person"
     if outcome.differs or outcome.size > MOST_TRAILERS:
         return f"a message and details that differ, or {outcome.size} bytes of trailers"
-    if CONTROL.search(outcome.message.replace("\n", "")) or visible(outcome.message) != outcome.message:
+    if (
+        CONTROL_CHARACTERS.search(outcome.message.replace("\n", ""))
+        or escape_invisible(outcome.message) != outcome.message
+    ):
         return "a message that may do something to a terminal, or that does not show all that is in it"
     if re.search(r"Traceback|\.(py|rs)\b", outcome.message):
         return "a message that shows our code"

@@ -15,18 +15,17 @@ import numpy as np
 import pyarrow as pa
 
 from leman.v1 import catalog_pb2
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import CommitResult, ReplaceRequest
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_coordinator.requests import CommitResult, ReplaceRequest
 from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
 from leman_core.model.table import Fragment
 from leman_core.model.udf import ColumnBinding, ColumnInput
-from leman_core.storage.column_file_writer import ColumnFileWriter
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.column_files import ColumnFileWriter
+from leman_core.storage.lance_tables import LanceTables
 
 ROWS = 10
 DEADLINE = 30.0
@@ -75,7 +74,7 @@ def make_table(uri: str, fragments: int = 4, columns: Sequence[str] = ("c",), **
 def add_columns(uri: str, names: Sequence[str], type_: pa.DataType | None = None, inputs: str = "x") -> None:
     handle = TableHandle(uri)
     base = handle.latest()
-    computed_columns.add_null_columns(handle, base, pa.schema([new_field(base, name, type_, inputs) for name in names]))
+    column_commits.add_null_columns(handle, base, pa.schema([new_field(base, name, type_, inputs) for name in names]))
 
 
 def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "x") -> pa.Field:

@@ -9,12 +9,11 @@ from dataclasses import replace
 import lance
 import pytest
 
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.lance_io import attempts
-from leman_coordinator.requests import BeginAttemptRequest, Status
-from leman_core.model.errors import Aborted, FailedPrecondition
-from leman_core.storage.tables import LanceTables
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import BeginAttemptRequest, Status
+from leman_coordinator.lance_io import table_handle
+from leman_core.model.service_errors import Aborted, FailedPrecondition
+from leman_core.storage.lance_tables import LanceTables
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
@@ -32,7 +31,7 @@ def begin(uri: str, attempt: int, job_id: str = "job") -> BeginAttemptRequest:
 
 
 def kept(uri: str) -> dict[str, int]:
-    return attempts.read(lance.dataset(uri).config())
+    return table_handle.read_attempts(lance.dataset(uri).config())
 
 
 def test_an_earlier_attempt_installs_nothing_whichever_coordinator_it_asks(table):
@@ -115,7 +114,7 @@ def test_a_commit_that_was_being_made_when_the_attempt_began_is_the_last(table, 
 
 def test_what_is_no_record_counts_as_none(table):
     for fragment_id, junk in enumerate(("", "no json", "[1]", '{"job": "two"}')):
-        table.open().update_config({attempts.ATTEMPTS_KEY: junk})
+        table.open().update_config({table_handle.ATTEMPTS_KEY: junk})
         assert kept(table.uri) == {}
         assert flatten(submit(replace(Planner(table).request(fragment_id), attempt=1))) == ["committed"]
 
@@ -123,9 +122,9 @@ def test_what_is_no_record_counts_as_none(table):
 def test_the_record_stays_small_and_keeps_the_latest():
     known: dict[str, int] = {}
     for n in range(200):
-        known = attempts.read({attempts.ATTEMPTS_KEY: attempts.with_attempt(known, f"job-{n}", 2)})
+        known = table_handle.read_attempts({table_handle.ATTEMPTS_KEY: table_handle.with_attempt(known, f"job-{n}", 2)})
     assert list(known) == [f"job-{n}" for n in range(136, 200)]
-    again = attempts.read({attempts.ATTEMPTS_KEY: attempts.with_attempt(known, "job-136", 3)})
+    again = table_handle.read_attempts({table_handle.ATTEMPTS_KEY: table_handle.with_attempt(known, "job-136", 3)})
     assert (list(again)[-1], again["job-136"], len(again)) == ("job-136", 3, 64)
 
 

@@ -9,14 +9,13 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import commit_pb2
-from leman_coordinator.lance_io import computed_columns
-from leman_coordinator.lance_io.commit_outcomes import CommitConflict
-from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_coordinator.requests import BindColumnsRequest
+from leman_coordinator.commits.commit_requests import BindColumnsRequest
+from leman_coordinator.lance_io import column_commits
+from leman_coordinator.lance_io.table_handle import CommitConflict, TableHandle
 from leman_core.functions import binding
-from leman_core.model.errors import Aborted, FailedPrecondition
+from leman_core.model.service_errors import Aborted, FailedPrecondition
 from leman_core.model.udf import ColumnBinding, ColumnInput
-from leman_core.wire import convert
+from leman_core.wire import convert_values
 from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import Planner, Table, add_columns, make_table, ref_of
 from tests.integration.commits.test_commit_queues import submit
@@ -47,11 +46,11 @@ def test_all_columns_in_one_version_and_values_stay(table):
     base = handle.latest()
     inputs = (ColumnInput("id", base.column("id").field_id),)
     schema = pa.schema([bound(table, "c", "2", inputs=inputs), bound(table, "d", "3")])
-    assert computed_columns.bind_columns(handle, base, schema) == base.version + 1
+    assert column_commits.bind_columns(handle, base, schema) == base.version + 1
     assert (function(table, "c"), function(table, "d")) == (("g", "2"), ("g", "3"))
     assert binding.read(table.open().schema.field("c")).inputs == inputs
     assert table.fragment_values(0) == [10 * x for x in range(10)]
-    again = computed_columns.bind_columns(handle, handle.latest(), schema)
+    again = column_commits.bind_columns(handle, handle.latest(), schema)
     assert again == base.version + 1, "nothing is left to change"
 
 
@@ -76,7 +75,7 @@ def test_another_column_than_planned_is_refused_with_all(table, other):
     }[other]
     base = handle.latest()
     with pytest.raises(FailedPrecondition) as caught:
-        computed_columns.bind_columns(handle, base, pa.schema([bound(table, "c", "2"), wrong]))
+        column_commits.bind_columns(handle, base, pa.schema([bound(table, "c", "2"), wrong]))
     assert caught.value.reason == ("TYPE_MISMATCH" if other == "type" else "COLUMN_NOT_DEFINED")
     assert table.open().version == base.version
 
@@ -85,11 +84,11 @@ def test_a_change_meanwhile_is_looked_at_again(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     other = TableHandle(table.uri)
-    computed_columns.bind_columns(other, other.latest(), pa.schema([bound(table, "c", "3")]))
+    column_commits.bind_columns(other, other.latest(), pa.schema([bound(table, "c", "3")]))
     schema = pa.schema([bound(table, "c", "2")])
     with pytest.raises(CommitConflict):
-        computed_columns.bind_columns(handle, base, schema)
-    computed_columns.bind_columns(handle, handle.latest(), schema)
+        column_commits.bind_columns(handle, base, schema)
+    column_commits.bind_columns(handle, handle.latest(), schema)
     assert function(table, "c") == ("g", "2")
 
 
@@ -118,10 +117,12 @@ def test_over_the_wire_and_sent_again(table):
     request = submission_pb2.SubmitCommitRequest(
         uri=table.uri,
         request_id="bind1",
-        bind_columns=submission_pb2.BindColumns(schema=convert.schema_to_bytes(pa.schema([bound(table, "c", "2")]))),
+        bind_columns=submission_pb2.BindColumns(
+            schema=convert_values.schema_to_bytes(pa.schema([bound(table, "c", "2")]))
+        ),
     )
     empty = submission_pb2.SubmitCommitRequest(uri=table.uri, request_id="bind2")
-    empty.bind_columns.schema = convert.schema_to_bytes(pa.schema([]))
+    empty.bind_columns.schema = convert_values.schema_to_bytes(pa.schema([]))
 
     async def scenario():
         async with coordinator() as stub:

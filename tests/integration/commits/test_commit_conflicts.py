@@ -6,7 +6,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import LemanError
+from leman_core.model.service_errors import LemanError
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,

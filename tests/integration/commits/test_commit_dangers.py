@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
-from leman_coordinator import group_commit
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.preconditions import (
+from leman_coordinator.commits import group_commit
+from leman_coordinator.commits.commit_queue import Limits
+from leman_coordinator.commits.preconditions import (
     FragmentExists,
     SameColumn,
     SameInputs,
@@ -23,9 +23,9 @@ from leman_coordinator.preconditions import (
     SameTable,
     SameTarget,
 )
-from leman_core.model.errors import Aborted, FailedPrecondition, NotFound, Unavailable
 from leman_core.model.plan import StagedFile
-from leman_core.storage import column_file_checks, column_files
+from leman_core.model.service_errors import Aborted, FailedPrecondition, NotFound, Unavailable
+from leman_core.storage import column_files
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
@@ -507,7 +507,7 @@ def test_control_without_the_check_of_content(table, monkeypatch):
     wrong = write_file(table.uri, staged.file, pa.field("c", pa.int64()), RIGHT[::-1])
     assert wrong.digest != staged.digest
     assert one(request) == "FILE_DAMAGED"
-    monkeypatch.setattr(column_file_checks, "digest_of", lambda *_: (staged.size_bytes, staged.digest))
+    monkeypatch.setattr(column_files, "digest_of", lambda *_: (staged.size_bytes, staged.digest))
     assert one(replace(request, request_id="again")) == "committed"
     assert table.fragment_values(0) == RIGHT[::-1]
 
@@ -516,7 +516,7 @@ def test_control_without_the_history(table, monkeypatch):
     request = Planner(table).request(0)
     assert one(request) == "committed"
     assert one(Planner(table, scale=3, version="v2").request(0)) == "committed"
-    monkeypatch.setattr("leman_coordinator.group_commit.HISTORY_LIMIT", 0)
+    monkeypatch.setattr("leman_coordinator.commits.group_commit.HISTORY_LIMIT", 0)
     assert one(request) == "FRAGMENT_CHANGED"
 
 

@@ -10,9 +10,8 @@ from pathlib import Path
 from google.protobuf.duration_pb2 import Duration
 
 from leman.v1 import catalog_pb2, commit_pb2
-from leman_coordinator.file_checks import FileChecks
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_coordinator.commits.group_commit import FileChecks
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import Planner, ref_of
 from tests.integration.commits.test_commit_service import coordinator, message, refusal, run

@@ -11,13 +11,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io import committed_files, computed_columns, table_handle
-from leman_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear
-from leman_coordinator.lance_io.committed_files import Committed
-from leman_coordinator.lance_io.installable_files import StagedFiles
-from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.storage import commit_history
+from leman_coordinator.lance_io import column_commits, table_files, table_handle
+from leman_coordinator.lance_io.table_files import Committed, StagedFiles
+from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
+from leman_core.storage import transactions
 from tests.integration.commits.commit_helpers import (
     Planner,
     add_columns,
@@ -132,7 +130,7 @@ def test_added_columns_are_null_without_a_file_and_keep_their_metadata(tmp_path)
     types = [pa.int32(), pa.string(), pa.float64(), pa.list_(pa.float32()), pa.bool_()]
     schema = pa.schema([new_field(base, n, t) for n, t in zip(names, types, strict=True)])
 
-    version = computed_columns.add_null_columns(handle, base, schema)
+    version = column_commits.add_null_columns(handle, base, schema)
 
     dataset = lance.dataset(uri)
     assert dataset.version == version
@@ -153,9 +151,9 @@ def test_same_columns_again_change_nothing(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     schema = pa.schema([new_field(base, "d"), new_field(base, "e")])
-    version = computed_columns.add_null_columns(handle, base, schema)
+    version = column_commits.add_null_columns(handle, base, schema)
     again = TableHandle(table.uri)
-    assert computed_columns.add_null_columns(again, again.latest(), schema) == version
+    assert column_commits.add_null_columns(again, again.latest(), schema) == version
     assert table.open().version == version
 
 
@@ -163,7 +161,7 @@ def test_all_columns_are_added_or_none(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(FailedPrecondition) as caught:
-        computed_columns.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "c")]))
+        column_commits.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "c")]))
     assert caught.value.reason == "COLUMN_EXISTS"
     assert "c" in caught.value.message
     assert table.open().version == base.version
@@ -186,7 +184,7 @@ def test_columns_that_lance_cannot_hold_are_refused(table, field):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(InvalidArgument) as caught:
-        computed_columns.add_null_columns(handle, base, pa.schema([field]))
+        column_commits.add_null_columns(handle, base, pa.schema([field]))
     assert caught.value.reason == "BAD_COLUMN"
     assert table.open().version == base.version
 
@@ -195,7 +193,7 @@ def test_column_named_twice_is_refused(table):
     handle = TableHandle(table.uri)
     base = handle.latest()
     with pytest.raises(InvalidArgument):
-        computed_columns.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "d")]))
+        column_commits.add_null_columns(handle, base, pa.schema([new_field(base, "d"), new_field(base, "d")]))
 
 
 def test_two_first_additions_at_once_agree_on_one_incarnation(tmp_path):
@@ -203,12 +201,12 @@ def test_two_first_additions_at_once_agree_on_one_incarnation(tmp_path):
     lance.write_dataset(pa.table({"x": [1]}), uri)
     first, second = TableHandle(uri), TableHandle(uri)
     bases = first.latest(), second.latest()
-    computed_columns.add_null_columns(first, bases[0], pa.schema([new_field(bases[0], "a")]))
+    column_commits.add_null_columns(first, bases[0], pa.schema([new_field(bases[0], "a")]))
     incarnation = first.latest().incarnation
     schema = pa.schema([new_field(bases[1], "b")])
     with pytest.raises(CommitConflict):
-        computed_columns.add_null_columns(second, bases[1], schema)
-    computed_columns.add_null_columns(second, second.latest(), schema)
+        column_commits.add_null_columns(second, bases[1], schema)
+    column_commits.add_null_columns(second, second.latest(), schema)
     assert second.latest().incarnation == incarnation
     assert lance.dataset(uri).schema.names == ["x", "a", "b"]
 
@@ -262,22 +260,22 @@ def test_commit_tells_in_the_history_what_it_was_for(table):
     planner = Planner(table)
     result = submit(planner.request(0, 1, request_id="r 'é\"", job_id="j1"))[0]
     assert reasons(result) == ["committed", "committed"]
-    record = commit_history.find_commit(table.uri, "r 'é\"")
+    record = transactions.find_commit(table.uri, "r 'é\"")
     assert (record.version, record.request_ids, record.job_ids) == (result.version, ("r 'é\"",), ("j1",))
     assert record.operation == "DataReplacement"
     assert record.files == {0: [table.files(0)[0]], 1: [table.files(1)[0]]}
     raw = table.open().read_transaction(result.version).transaction_properties
     assert json.loads(raw["leman.request_ids"]) == ["r 'é\""]
-    assert commit_history.find_commit(table.uri, "unknown") is None
+    assert transactions.find_commit(table.uri, "unknown") is None
 
 
 def test_history_ends_where_old_versions_were_cleaned(table):
     submit(Planner(table).request(0, request_id="cleaned"))
     submit(Planner(table).request(1, request_id="kept"))
     table.open().cleanup_old_versions(older_than=timedelta(0))
-    assert commit_history.find_commit(table.uri, "cleaned") is None
-    assert commit_history.find_commit(table.uri, "kept").files.keys() == {1}
-    records, go_on = commit_history.list_commits(table.uri, 0, 10)
+    assert transactions.find_commit(table.uri, "cleaned") is None
+    assert transactions.find_commit(table.uri, "kept").files.keys() == {1}
+    records, go_on = transactions.list_commits(table.uri, 0, 10)
     assert ([r.request_ids for r in records], go_on) == ([("kept",)], 0)
 
 
@@ -287,7 +285,7 @@ def test_listing_goes_on_where_it_stopped(table):
         table.open().update_config({"k": str(fragment_id)})
     pages, before = [], 0
     while True:
-        records, before = commit_history.list_commits(table.uri, before, 2)
+        records, before = transactions.list_commits(table.uri, before, 2)
         pages.append([r.request_ids[0] for r in records])
         if not before:
             break
@@ -299,11 +297,11 @@ def test_one_listing_looks_at_a_bounded_number_of_versions(table, monkeypatch):
     submit(Planner(table).request(0, request_id="deep"))
     for number in range(6):
         table.open().update_config({"k": str(number)})
-    monkeypatch.setattr(commit_history, "SCAN_LIMIT", 4)
-    records, go_on = commit_history.list_commits(table.uri, 0, 10)
+    monkeypatch.setattr(transactions, "SCAN_LIMIT", 4)
+    records, go_on = transactions.list_commits(table.uri, 0, 10)
     assert records == []
     assert go_on > 0
-    assert [r.request_ids for r in commit_history.list_commits(table.uri, go_on, 10)[0]] == [("deep",)]
+    assert [r.request_ids for r in transactions.list_commits(table.uri, go_on, 10)[0]] == [("deep",)]
 
 
 @pytest.mark.parametrize("stored", ["no json", "{}", "[1, 2]", "null"])
@@ -311,7 +309,7 @@ def test_external_properties_are_no_commit_of_ours(table, stored):
     planner = Planner(table)
     handle = TableHandle(table.uri)
     handle.replace_files(handle.latest([0]), [prepared(planner, 0)], {"leman.request_ids": stored})
-    assert commit_history.list_commits(table.uri, 0, 10)[0] == []
+    assert transactions.list_commits(table.uri, 0, 10)[0] == []
 
 
 # ------------------------------------------------------------------- what committed files hold is noted
@@ -322,7 +320,7 @@ def test_what_was_committed_is_known_after_the_history_is_cleaned(table):
     request = planner.request(0, 1)
     submit(request)
     table.open().cleanup_old_versions(older_than=timedelta(0), delete_unverified=True)
-    known = committed_files.read(table.uri).files
+    known = table_files.read_notes(table.uri).files
     for replacement in request.replacements:
         staged = replacement.staged
         assert known[staged.file] == Committed(staged.size_bytes, staged.digest)
@@ -333,7 +331,7 @@ def test_a_file_that_is_refused_is_not_noted_and_a_missing_table_gets_no_folder(
     request = planner.request(0)
     staged = replace(request.replacements[0].staged, digest="0" * 32)
     assert flatten(submit(with_file(request, staged))) == ["FILE_DAMAGED"]
-    assert not committed_files.read(table.uri).files
+    assert not table_files.read_notes(table.uri).files
     with pytest.raises(NotFound):
         submit(replace(request, uri=str(tmp_path / "none.lance")))
     assert not (tmp_path / "none.lance").exists()

@@ -15,12 +15,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator import commit_queue as queue_module
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
+from leman_coordinator.commits import commit_queue as queue_module
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import AddColumnsRequest, Status
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_coordinator.requests import AddColumnsRequest, Status
-from leman_core.model.errors import (
+from leman_core.model.service_errors import (
     Aborted,
     DataLoss,
     FailedPrecondition,
@@ -29,7 +28,7 @@ from leman_core.model.errors import (
     ResourceExhausted,
     Unavailable,
 )
-from leman_core.storage import commit_history
+from leman_core.storage import transactions
 from tests.integration.commits.commit_helpers import (
     ROWS,
     Planner,
@@ -126,7 +125,7 @@ def test_what_waits_while_a_commit_runs_becomes_one_version(tmp_path, monkeypatc
     assert table.open().version == before + 2
     assert {r.version for r in results[1:]} == {before + 2}
     assert table.column() == [10 * x for x in range(100 * ROWS)]
-    record = commit_history.find_commit(table.uri, "r57")
+    record = transactions.find_commit(table.uri, "r57")
     assert set(record.request_ids) == {f"r{i}" for i in range(1, 100)}
     assert set(record.job_ids) == {f"job{i}" for i in range(16)}
 
@@ -196,7 +195,7 @@ def test_a_request_of_several_columns_is_one_version(tmp_path):
     moved = dataset.to_table(columns=["_row_last_updated_at_version"])["_row_last_updated_at_version"].to_pylist()
     assert (set(moved[: 2 * ROWS]), max(moved[2 * ROWS :])) == ({result.version}, 1)
     dataset.validate()
-    record = commit_history.find_commit(table.uri, "together")
+    record = transactions.find_commit(table.uri, "together")
     assert (record.version, record.operation, record.fragments) == (result.version, "DataReplacement", 2)
     assert {i: sorted(files) for i, files in record.files.items()} == {
         i: sorted(r.staged.file for column in request.columns for r in column.replacements if r.fragment_id == i)

@@ -6,10 +6,10 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.lance_io.commit_outcomes import CommitConflict, CommitUnclear, commit_outcomes
-from leman_coordinator.requests import AddColumnsRequest
-from leman_core.model.errors import FailedPrecondition, LemanError
+from leman_coordinator.commits.commit_queue import Limits
+from leman_coordinator.commits.commit_requests import AddColumnsRequest
+from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, commit_outcomes
+from leman_core.model.service_errors import FailedPrecondition, LemanError
 from tests.disks import small_disk
 from tests.integration.commits.commit_helpers import Planner, make_table, new_field, reasons, submit
 

@@ -18,7 +18,7 @@ from leman_coordinator.app import create
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Commit, Settings
-from leman_core.wire import convert
+from leman_core.wire import convert_plans, convert_values
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 from tests.integration.commits.commit_helpers import DEADLINE, ROWS, Planner, make_table, new_field, ref_of
 
@@ -66,11 +66,11 @@ def message(
             "read_version": request.read_version,
             "job_id": "job1",
             "replace_column": submission_pb2.ReplaceColumn(
-                output=convert.output_to_proto(request.output),
+                output=convert_plans.output_to_proto(request.output),
                 fragments=[
                     submission_pb2.FragmentReplacement(
                         fragment_id=r.fragment_id,
-                        file=convert.staged_to_proto(r.staged),
+                        file=convert_plans.staged_to_proto(r.staged),
                         input_files=r.input_files,
                         replaces=r.replaces,
                     )
@@ -238,7 +238,7 @@ def test_errors_of_a_whole_request(table):
     other_column = message(planner, 0, request_id="r2")
     other_column.replace_column.output.column_id = "another"
     other_type = message(planner, 0, request_id="r3")
-    other_type.replace_column.output.schema = convert.schema_to_bytes(pa.schema([pa.field("c", pa.int8())]))
+    other_type.replace_column.output.schema = convert_values.schema_to_bytes(pa.schema([pa.field("c", pa.int8())]))
     replaced = message(planner, 0, request_id="r4", incarnation="another")
 
     async def scenario():
@@ -328,12 +328,12 @@ def test_columns_are_added_once(table):
     request = submission_pb2.SubmitCommitRequest(
         uri=table.uri,
         request_id="add1",
-        add_null_columns=submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(schema)),
+        add_null_columns=submission_pb2.AddNullColumns(schema=convert_values.schema_to_bytes(schema)),
     )
     clash = submission_pb2.SubmitCommitRequest()
     clash.CopyFrom(request)
     clash.request_id = "add2"
-    clash.add_null_columns.schema = convert.schema_to_bytes(pa.schema([new_field(base, "d")]))
+    clash.add_null_columns.schema = convert_values.schema_to_bytes(pa.schema([new_field(base, "d")]))
 
     async def scenario():
         async with coordinator() as stub:
@@ -447,7 +447,7 @@ def test_full_queue_is_resource_exhausted(table, monkeypatch):
 
 
 def test_a_database_is_verified_over_grpc_and_gone_on_with(table, tmp_path, monkeypatch):
-    monkeypatch.setattr("leman_coordinator.verification.verifier.REPORT_THINGS", 1)
+    monkeypatch.setattr("leman_coordinator.verification.database_verification.REPORT_THINGS", 1)
     planner = Planner(table)
 
     async def scenario():

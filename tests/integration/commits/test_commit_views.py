@@ -13,14 +13,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.garbage.collector import GarbageCollector
-from leman_coordinator.requests import Status
-from leman_coordinator.verification.report import Subject
-from leman_coordinator.verification.verifier import verify
-from leman_coordinator.views.requests import ViewFile
+from leman_coordinator.commits.commit_queue import Limits
+from leman_coordinator.commits.commit_requests import Status, ViewFile
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
+from leman_coordinator.verification.database_verification import verify
+from leman_coordinator.verification.verification_report import Subject
 from leman_core.model import view_metadata
-from leman_core.model.errors import (
+from leman_core.model.service_errors import (
     Aborted,
     AlreadyExists,
     DataLoss,
@@ -30,11 +29,11 @@ from leman_core.model.errors import (
     Unavailable,
 )
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID
-from leman_core.storage import commit_history
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views import files as view_files
-from leman_core.storage.views.source import SourceRows, plain
-from leman_core.storage.views.view_order import in_view_order
+from leman_core.storage import transactions
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.source_rows import SourceRows, plain_columns
+from leman_core.storage.view_data_files import in_view_order
 from tests.integration.commits.commit_helpers import between, reasons, submit
 from tests.integration.commits.test_commit_queues import fail_after_commits, failing
 from tests.integration.commits.view_commit_helpers import DATA, SCHEMA, View, one, values
@@ -360,7 +359,7 @@ def test_a_delta_with_something_wrong_changes_nothing(view, damage):
 def test_history_shows_what_was_done(view):
     view.filled(20)
     one(view.delta(appended=[view.appended(100)], swapped=[view.swapped(0, 1)], evicted=[1 << 32]))
-    records, _ = commit_history.list_commits(view.uri, 0, 10)
+    records, _ = transactions.list_commits(view.uri, 0, 10)
     assert [(r.operation, r.fragments) for r in records] == [
         ("ApplyViewDelta", 2),
         ("DataReplacement", 2),
@@ -399,7 +398,7 @@ def test_views_keep_blobs_of_both_kinds_as_blobs(tmp_path):
     fields = [SCHEMA.field(SOURCE_ROW_ID), SCHEMA.field(IS_SET), *kinds]
     one(replace(request, schema=pa.schema(fields, metadata=request.schema.metadata)))
     schema = pa.schema([field for field in view.open().schema if field.name != SOURCE_ROW_ID])
-    batch = SourceRows(view.source, 1).take(np.arange(2), plain(["old", "new"]))
+    batch = SourceRows(view.source, 1).take(np.arange(2), plain_columns(["old", "new"]))
     data = pa.record_batch([pa.array([True, True]), *batch.columns], names=schema.names)
     file = view_files.stage_columns(view.uri, schema, [data], fragment_id=0)
     one(view.fill(fragments=(ViewFile(0, file),)))

@@ -7,8 +7,8 @@ import pytest
 
 from leman.v1 import commit_pb2
 from leman_core.model import view_metadata
-from leman_core.storage.tables import LanceTables
-from leman_core.wire import convert
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.wire import convert_plans, convert_values
 from leman_internal.v1 import plan_pb2, submission_pb2
 from tests.integration.commits.commit_helpers import ref_of
 from tests.integration.commits.test_commit_service import Outcome, coordinator, refusal, run
@@ -21,14 +21,16 @@ def view(tmp_path):
 
 
 def make_placeholders(view, **changes):
-    schema = convert.schema_to_bytes(view_metadata.write(SCHEMA, view.definition()))
+    schema = convert_values.schema_to_bytes(view_metadata.write(SCHEMA, view.definition()))
     placeholders = submission_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
     fields = {"uri": view.uri, "request_id": "make", "create_placeholders": placeholders}
     return submission_pb2.SubmitCommitRequest(**{**fields, **changes})
 
 
 def files(some):
-    return [submission_pb2.ViewFile(fragment_id=f.fragment_id, file=convert.staged_to_proto(f.staged)) for f in some]
+    return [
+        submission_pb2.ViewFile(fragment_id=f.fragment_id, file=convert_plans.staged_to_proto(f.staged)) for f in some
+    ]
 
 
 def about(view, request_id, **operation):

@@ -13,19 +13,19 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from leman_coordinator.garbage.collector import GarbageCollector
-from leman_coordinator.lance_io import stored_files
-from leman_core.model.errors import NotFound, Unavailable
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
+from leman_coordinator.lance_io import table_files
+from leman_core.model import stored_documents
 from leman_core.model.garbage import DAY, Fate, Use
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.refresh import RefreshSpec
-from leman_core.storage import sealed_documents
+from leman_core.model.service_errors import NotFound, Unavailable
+from leman_core.model.view import RefreshSpec
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore
-from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_core.storage.checkpoint_store import LanceCheckpointStore
 from leman_core.storage.column_files import digest_of
-from leman_core.storage.open_jobs import open_jobs
+from leman_core.storage.stored_jobs import open_jobs
 from leman_executor.history.job_history import _JOBS, JobHistory
 from tests.integration.planner.planner_lake import ROWS, Lake, states
 
@@ -258,7 +258,7 @@ def test_files_go_where_a_list_and_a_look_at_one_file_differ(lake, monkeypatch):
     for number, path in enumerate(sorted(Path(lake.uri, "_checkpoints").iterdir())):
         os.utime(path, ns=(0, 1_700_000_000_123_456_789 + number))
     system = pafs.PyFileSystem(LikeAnObjectStore())
-    monkeypatch.setattr(stored_files, "filesystem_of", lambda uri: (system, uri))
+    monkeypatch.setattr(table_files, "filesystem_of", lambda uri: (system, uri))
     monkeypatch.setattr(LanceCheckpointStore, "_filesystem", lambda store: (system, store._root))
     one = next(Path(lake.uri, "_checkpoints").iterdir())
     (alone,) = system.get_file_info([str(one)])
@@ -321,7 +321,7 @@ def test_a_job_whose_record_is_damaged_counts_as_what_lies_beside_it(lake, monke
     jobs = [Job(f"job-{state.value}", "", state, BackfillSpec(lake.database, "t", "c"), now, now) for state in JobState]
     for job in jobs:
         history.save(job)
-    monkeypatch.setattr(sealed_documents, "is_whole", lambda _: False)
+    monkeypatch.setattr(stored_documents, "is_whole", lambda _: False)
     found = open_jobs(lake.uri)
     assert {job.job_id for job in found} == {job.job_id for job in jobs if not job.state.terminal}
     assert all((job.column, job.created_at) == ("c", pytest.approx(now, abs=1e-3)) for job in found)
@@ -333,7 +333,7 @@ def test_a_refresh_is_open_and_fills_no_column(lake, monkeypatch):
     history.save(Job("job", "", JobState.RUNNING, RefreshSpec(lake.database, "v"), 1.0, 2.0))
     view = f"{lake.database}/v.lance"
     assert [(job.job_id, job.column) for job in open_jobs(view)] == [("job", None)]
-    monkeypatch.setattr(sealed_documents, "is_whole", lambda _: False)
+    monkeypatch.setattr(stored_documents, "is_whole", lambda _: False)
     assert [(job.job_id, job.column) for job in open_jobs(view)] == [("job", None)], "its record is damaged"
 
 

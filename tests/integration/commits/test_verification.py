@@ -12,25 +12,25 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.verification import verifier
-from leman_coordinator.verification.report import FindingCounts, Flaw, Subject
-from leman_coordinator.verification.verifier import verify
-from leman_core.functions.python_versions import PYTHON
-from leman_core.model import keys
-from leman_core.model.errors import DataLoss, LemanError, NotFound
+from leman_coordinator.verification import database_verification
+from leman_coordinator.verification.database_verification import verify
+from leman_coordinator.verification.verification_report import FindingCounts, Flaw, Subject
+from leman_core.functions.function_definitions import PYTHON
+from leman_core.model import keys, stored_documents
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import DataLoss, LemanError, NotFound
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage import damage, sealed_documents
+from leman_core.storage import append_log
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.checkpoints import FragmentRecord, LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.database_roots import DatabaseRoots
 from leman_core.storage.scan import FragmentReader
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_executor.history.job_history import _JOBS, JobHistory
-from leman_planner import sql_functions
+from leman_planner.catalog import table_catalog
 from tests.integration.commits.commit_helpers import ROWS, Planner, make_table, submit
 
 BUNDLE = b"not unpickled here"
@@ -57,7 +57,7 @@ class World:
         )
         registry = UdfRegistry(self.database)
         registry.put(self.udf, BUNDLE)
-        registry.put(sql_functions.definition("x * 2 + 1", ("x",), pa.int64()))
+        registry.put(table_catalog.sql_function_definition("x * 2 + 1", ("x",), pa.int64()))
         self.planner = Planner(self.table)
         submit(self.planner.request(0, 1))
         self.staged = self.planner.replacement(2).staged
@@ -258,7 +258,7 @@ def test_a_staged_file_is_compared_with_its_record(world):
 
 def test_failed_rows_that_were_set_aside_or_removed_are_told(world):
     errors = world.folder / "_leman/errors.lance"
-    damage.set_aside(str(errors), "data/a.lance", "data/a.lance is damaged.")
+    append_log.set_aside(str(errors), "data/a.lance", "data/a.lance is damaged.")
     finding = one(everything(world.folder))
     assert (finding.subject, finding.flaw) == (Subject.ERROR_STORE, Flaw.DAMAGED)
     assert "data/a.lance is damaged. It was set aside as" in finding.message
@@ -296,7 +296,7 @@ def test_a_damaged_record_of_a_job_is_told_and_not_believed(world):
     finding = one(everything(world.folder))
     assert (finding.subject, finding.flaw, finding.rows) == (Subject.JOB_HISTORY, Flaw.DAMAGED, 1)
     assert list(JobHistory(world.database).load()) == ["job-1"]
-    assert all(sealed_documents.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
+    assert all(stored_documents.is_whole(str(row["record"])) for row in log.read()), "it was set aside"
 
 
 def commit_and_lose(world, incarnation: str) -> int:
@@ -327,7 +327,7 @@ def test_another_table_of_the_name_is_not_rolled_back(world):
 def test_records_of_jobs_from_an_earlier_release_are_not_verifiable_and_no_error(world):
     log = AppendLog(f"{world.database}/_leman/jobs.lance", _JOBS)
     (row,) = log.read()
-    unsealed = sealed_documents.unseal_text(str(row["record"]))
+    unsealed = stored_documents.unseal_text(str(row["record"]))
     log.append([{**row, "record": unsealed}])
     found = everything(world.folder)
     assert found.findings == []
@@ -458,7 +458,7 @@ def test_a_verification_that_is_stopped_anywhere_goes_on_from_there(world, monke
     make_table(f"{world.folder}/u.lance", fragments=2)
     flip(world.installed())
     whole = everything(world.folder)
-    monkeypatch.setattr(verifier, "REPORT_THINGS", 1)
+    monkeypatch.setattr(database_verification, "REPORT_THINGS", 1)
     total, place, steps = FindingCounts(), None, 0
     while steps == 0 or place is not None:
         report = next(verify(world.database, place))

@@ -11,18 +11,18 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from leman_coordinator.requests import CommitResult
-from leman_coordinator.views.requests import (
+from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
+    CommitResult,
     CreatePlaceholdersRequest,
     FillPlaceholdersRequest,
     ViewFile,
 )
 from leman_core.model import view_metadata
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views import evictions_file
-from leman_core.storage.views import files as view_files
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage import view_side_files
+from leman_core.storage.lance_tables import LanceTables
 from tests.integration.commits.commit_helpers import submit
 
 FIELDS = [pa.field("x", pa.int64()), pa.field("s", pa.string())]
@@ -145,7 +145,7 @@ class View:
         known = LanceTables().snapshot(self.uri)
         definition = view_metadata.from_metadata(known.metadata)
         assert definition is not None
-        file, digest = evictions_file.write(self.uri, np.array(evicted, np.int64)) if evicted else ("", "")
+        file, digest = view_side_files.write_evictions(self.uri, np.array(evicted, np.int64)) if evicted else ("", "")
         request = ApplyDeltaRequest(
             uri=self.uri,
             incarnation=known.incarnation,

@@ -14,7 +14,7 @@ from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from leman_core.server.server import main
 from leman_core.settings import Settings
 from leman_local import __main__ as embedded
-from leman_local import process, supervisor
+from leman_local import local_supervisor, service_process
 
 JOB_SERVICE = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name
 
@@ -49,12 +49,14 @@ def fake_service(settings: Settings, draining: asyncio.Event) -> FakeService:
 
 
 def run(arguments: list[str]) -> int:
-    if arguments[0] in supervisor.COMMANDS:
+    if arguments[0] in local_supervisor.COMMANDS:
         if os.environ.get("FAKE_FAILS") == arguments[0]:
             sys.exit("no Java here")
         return main(arguments[0], fake_service)
-    for name in supervisor.COMMANDS:
-        supervisor.COMMANDS[name] = process.module("tests.integration.embedded.embedded_fake", name)
+    for name in local_supervisor.COMMANDS:
+        local_supervisor.COMMANDS[name] = service_process.module_command(
+            "tests.integration.embedded.embedded_fake", name
+        )
     return embedded.main(arguments)
 
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import pytest
 import redis
 
-from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
 from leman_core.settings import Settings
 from leman_local import redis_server
+from leman_local.local_supervisor import Supervisor
 from leman_local.service_file import Home
-from leman_local.supervisor import Supervisor
 
 DEADLINE = 30
 

@@ -22,12 +22,12 @@ import pytest
 import redis
 import structlog
 
-from leman import _systems
+from leman._local import running_systems
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_local import __main__ as embedded
-from leman_local.early import begin_early
 from leman_local.tcp_ports import HeldPort, free_port
+from leman_local.warm_parent import begin_early
 
 ROOT = Path(__file__).resolve().parents[3]
 DEADLINE = 60.0
@@ -301,7 +301,10 @@ def test_it_ends_when_idle_but_not_while_a_service_works(tmp_path):
         begun = asked.stat().st_size
         wait_for(lambda: asked.stat().st_size - begun > 3 * 8 * 2)
         assert up.process.poll() is None
-        assert _systems.tell(said, {"do": "stop", "if_idle": True}) == {"done": False, "error": "it is not idle"}
+        assert running_systems.send_command(said, {"do": "stop", "if_idle": True}) == {
+            "done": False,
+            "error": "it is not idle",
+        }
         up.remember()
         busy.unlink()
         assert up.process.wait(DEADLINE) == 0

@@ -9,8 +9,7 @@ import shutil
 
 import pytest
 
-from leman_local.announcement import Announcement
-from leman_local.served_databases import ServedDatabases
+from leman_local.local_databases import Announcement, ServedDatabases
 from leman_local.service_file import AlreadyRunning, Home, HomeLock
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _systems
+from leman._local import running_systems
 from leman.errors import StartFailed
 
 
@@ -49,7 +49,7 @@ def test_databases_of_a_session(tmp_path, monkeypatch):
         assert read.open_table("docs").describe().row_count == 2
         assert read.jobs() == []
         assert [entry.name for entry in paths[0].iterdir()] == ["docs.lance"]
-        (system,) = [found for found in _systems.running() if found.home == session._home]
+        (system,) = [found for found in running_systems.list_systems() if found.home == session._home]
         assert java(system.pid) == []
         family = psutil.Process(system.pid).children(recursive=True)
 
@@ -58,7 +58,7 @@ def test_databases_of_a_session(tmp_path, monkeypatch):
             table.add_columns({"words": words})
             job_id = table.backfill("words", progress=False)
             assert table.to_arrow(["words"])["words"].to_pylist() == [2, 1]
-            assert _systems.serving(str(path)).pid == system.pid
+            assert running_systems.system_serving(str(path)).pid == system.pid
             assert told("logs", job_id) == told("logs", str(path), job_id) == ["counting to be", "counting or"]
         assert len(java(system.pid)) == 1
         assert system.databases == [str(path) for path in paths]

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from leman import _systems
-from leman._service_file import ServiceFile
-from leman._systems import System
-from leman_core.model.release import SERVICES
+from leman._local import running_systems
+from leman._local.running_systems import ServiceFile, System
+from leman_core.process.release import SERVICES
 from tests.integration.embedded.test_embedded_supervisor import ROOT, info, lives, wait_for
 
 DEADLINE = 60.0
@@ -45,7 +44,7 @@ class Shared:
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def serve(self, database: Path) -> dict[str, object]:
-        return _systems.tell(self.system.said, {"do": "serve", "database": str(database)})
+        return running_systems.send_command(self.system.said, {"do": "serve", "database": str(database)})
 
     def ends(self) -> bool:
         return self.process.wait(DEADLINE) == 0 and not [child for child in self.family if lives(child)]
@@ -71,7 +70,7 @@ def test_it_serves_databases_that_it_is_told_of(up, tmp_path):
     paths = [tmp_path / "a", tmp_path / "b c"]
     assert [up.serve(path) for path in (*paths, paths[0])] == [{"done": True}] * 3
     for path in paths:
-        found = _systems.serving(str(path))
+        found = running_systems.system_serving(str(path))
         assert (found.pid, found.home, found.said["database"]) == (up.process.pid, up.home, str(path))
         file = path / "_leman" / "service.json"
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -98,13 +97,13 @@ def test_a_database_that_is_deleted_is_let_go_and_may_come_again(up, tmp_path):
     (database / "_leman" / "supervisor.lock").unlink()
     wait_for(lambda: str(database) not in up.system.databases)
     assert up.serve(database) == {"done": True}
-    assert _systems.serving(str(database)).pid == up.process.pid
+    assert running_systems.system_serving(str(database)).pid == up.process.pid
 
 
 def test_a_damaged_service_file_of_a_database_is_mended(up, tmp_path):
     up.serve(tmp_path)
     (tmp_path / "_leman" / "service.json").write_text("{")
-    assert wait_for(lambda: _systems.serving(str(tmp_path))).pid == up.process.pid
+    assert wait_for(lambda: running_systems.system_serving(str(tmp_path))).pid == up.process.pid
 
 
 @pytest.mark.parametrize(
@@ -120,7 +119,7 @@ def test_a_damaged_service_file_of_a_database_is_mended(up, tmp_path):
 )
 def test_what_control_refuses(up, asked, told):
     said = {**up.system.said, "control_token": asked.pop("token", up.system.said["control_token"])}
-    answer = _systems.tell(said, asked)
+    answer = running_systems.send_command(said, asked)
     assert not answer["done"]
     assert told in answer["error"]
     assert up.process.poll() is None
@@ -133,7 +132,7 @@ def test_garbage_does_not_end_control(up, line):
         connection.sendall(line)
         connection.shutdown(socket.SHUT_WR)
         connection.recv(1000)
-    assert "serve and to stop" in _systems.tell(up.system.said, {"do": ""})["error"]
+    assert "serve and to stop" in running_systems.send_command(up.system.said, {"do": ""})["error"]
 
 
 def test_it_is_registered_while_it_runs_and_ends_soon_leaving_nothing(tmp_path):
@@ -162,11 +161,11 @@ def test_one_that_does_not_end_is_killed_and_what_it_said_is_removed(tmp_path, m
         os.kill(running.process.pid, signal.SIGSTOP)
         reaper = threading.Thread(target=running.process.wait)
         reaper.start()
-        monkeypatch.setattr(_systems, "_ANSWER_SECONDS", 0.2)
+        monkeypatch.setattr(running_systems, "_ANSWER_SECONDS", 0.2)
         assert not running.system.down(within=0.1)
         reaper.join()
         wait_for(lambda: not [child for child in running.family if lives(child)])
-        assert _systems.serving(str(tmp_path / "lake")) is None
+        assert running_systems.system_serving(str(tmp_path / "lake")) is None
         assert not (tmp_path / "lake" / "_leman" / "service.json").exists()
 
 

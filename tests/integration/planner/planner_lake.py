@@ -8,22 +8,21 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.functions.validation import NewColumn
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.checkpoints.records import FragmentRecord
-from leman_core.storage.column_file_writer import ColumnFileWriter
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.column_files import ColumnFileWriter
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_planner.catalog import Catalog
-from leman_planner.plan_maker import PlanMaker
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
 
 ROWS = 10
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")
@@ -57,7 +56,7 @@ class Lake:
             self.database, "t", [NewColumn(name, udf.name, udf.version, inputs)], ""
         )
         handle = TableHandle(self.uri)
-        computed_columns.add_null_columns(handle, handle.latest(), addition.schema)
+        column_commits.add_null_columns(handle, handle.latest(), addition.schema)
 
     def open(self):
         return lance.dataset(self.uri)

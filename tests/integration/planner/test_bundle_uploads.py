@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
-from leman_core.functions.python_versions import PYTHON
+from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Server, Settings
-from leman_core.settings.access_sections import Udf
-from leman_core.wire import convert
+from leman_core.settings.sections import Udf
+from leman_core.wire import convert_udfs
 from leman_planner import app
 from tests.integration.planner.test_planner_service import error_of, functions_of
 
@@ -59,7 +59,7 @@ def registration(database, data=LARGE):
         bundle_python=PYTHON,
         bundle_size=len(data),
     )
-    return catalog_pb2.RegisterUdfRequest(database=str(database), definition=convert.udf_to_proto(udf))
+    return catalog_pb2.RegisterUdfRequest(database=str(database), definition=convert_udfs.udf_to_proto(udf))
 
 
 def stored(database):

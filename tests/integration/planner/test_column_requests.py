@@ -6,15 +6,15 @@ import uuid
 import lance
 import pytest
 
-from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog
-from leman_planner.column_changes import OnChange, Outcome
-from leman_planner.column_requests import ColumnRequest, ColumnRequests
-from leman_planner.plan_maker import PlanMaker
+from leman_core.functions.column_checks import NewColumn
+from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.catalog.column_changes import OnChange, Outcome
+from leman_planner.catalog.column_requests import ColumnRequest, ColumnRequests
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
 SECOND = dataclasses.replace(UDF, version="2", source="def f(x):\n    return x + 1")
@@ -51,7 +51,7 @@ def altered(lake, *columns):
         lake.database, "t", columns, wanted
     )
     handle = TableHandle(lake.uri)
-    computed_columns.bind_columns(handle, handle.latest(), wanted.schema)
+    column_commits.bind_columns(handle, handle.latest(), wanted.schema)
     (outcome,) = outcomes
     return outcome
 
@@ -60,9 +60,9 @@ def done(lake, work):
     """Does it, as the commit coordinator would."""
     handle = TableHandle(lake.uri)
     if work.changed is not None:
-        computed_columns.bind_columns(handle, handle.latest(), work.changed.schema)
+        column_commits.bind_columns(handle, handle.latest(), work.changed.schema)
     if work.added is not None:
-        computed_columns.add_null_columns(handle, handle.latest(), work.added.schema)
+        column_commits.add_null_columns(handle, handle.latest(), work.added.schema)
 
 
 def column(name="c", version="1", inputs=(), **more):

@@ -7,12 +7,11 @@ import datetime as dt
 import lance
 import pytest
 
-from leman_core.model.errors import NotFound
+from leman_core.model.service_errors import NotFound
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import table_uri
-from leman_core.storage.tables import LanceTables
-from leman_executor.jobs.compaction_records import store_traced
-from leman_executor.jobs.compaction_watch import CompactionWatch
-from leman_planner.plan_maker import PlanMaker
+from leman_executor.jobs.checkpoint_maintenance import CompactionWatch, store_traced
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import rows, states, why
 
 

@@ -8,16 +8,23 @@ import pyarrow as pa
 import pytest
 
 from leman_coordinator.lance_io.table_handle import TableHandle, open_table
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import DataLoss, FailedPrecondition, InvalidArgument, LemanError, NotFound, Unavailable
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import (
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    LemanError,
+    NotFound,
+    Unavailable,
+)
 from leman_core.model.view import ViewQuery
+from leman_core.storage.error_translation import table_error
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.scan import FragmentReader
-from leman_core.storage.table_errors import table_error
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
+from leman_planner.views.view_catalog import ViewCatalog
 
 
 @pytest.fixture

@@ -5,20 +5,18 @@ from dataclasses import replace
 import lance
 import pytest
 
-from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
 from leman_core.functions import binding
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import FailedPrecondition
-from leman_core.model.plan import OnStaleInput, StaleInput
-from leman_core.model.plan_summary import summarise
-from leman_core.model.refresh import RefreshSpec
+from leman_core.functions.column_checks import NewColumn
+from leman_core.model.plan import OnStaleInput, StaleInput, summarize_plan
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import NOT_YET
-from leman_core.model.view import ViewColumn, ViewFunction
+from leman_core.model.view import RefreshSpec, ViewColumn, ViewFunction
 from leman_core.model.view_metadata import read, with_query
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog
-from leman_planner.stale_inputs import refuse_stale, refuse_stale_refresh
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.stale_inputs import refuse_stale, refuse_stale_refresh
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 from tests.integration.views.view_lake import ViewLake
 from tests.integration.views.view_lake import column as view_column
@@ -44,7 +42,7 @@ def addition(lake, *columns):
 
 def add(lake, schema):
     handle = TableHandle(lake.uri)
-    return computed_columns.add_null_columns(handle, handle.latest(), schema)
+    return column_commits.add_null_columns(handle, handle.latest(), schema)
 
 
 def inputs(lake, column):
@@ -59,7 +57,7 @@ def field_id(lake, column):
 def test_a_plan_says_which_inputs_are_not_current(lake):
     made = lake.plan("d")
     assert stale(made) == (StaleInput("c", ALL),)
-    assert "it rests on c, of which 30 rows are stale or not computed yet" in summarise(made)
+    assert "it rests on c, of which 30 rows are stale or not computed yet" in summarize_plan(made)
     lake.fill(lake.plan("c"))
     assert stale(lake.plan("d")) == ()
     assert stale(lake.plan("c")) == ()
@@ -68,12 +66,12 @@ def test_a_plan_says_which_inputs_are_not_current(lake):
 def test_where_everything_seems_current_it_does_not_say_that_nothing_is_to_do(lake):
     lake.fill(lake.plan("c"))
     lake.fill(lake.plan("d"))
-    assert "nothing to do" in summarise(lake.plan("d"))
+    assert "nothing to do" in summarize_plan(lake.plan("d"))
     lance.write_dataset(rows(ROWS), lake.uri, mode="append")
     lake.fill(lake.plan("d"))
     made = lake.plan("d")
     assert (made.header.rows_to_compute, stale(made)) == (0, (StaleInput("c", ROWS),))
-    assert "nothing to do" not in summarise(made)
+    assert "nothing to do" not in summarize_plan(made)
 
 
 def test_what_is_far_counts_too(lake):
@@ -194,7 +192,7 @@ def test_a_view_that_reads_what_is_not_current_says_so(tmp_path):
     for name, inputs in (("c", ("x",)), ("d", ("c",))):
         added = Catalog(lake.tables).addition(lake.database, "t", [NewColumn(name, "f", "1", inputs)], "")
         handle = TableHandle(lake.uri)
-        computed_columns.add_null_columns(handle, handle.latest(), added.schema)
+        column_commits.add_null_columns(handle, handle.latest(), added.schema)
     lake.create(lake.query(view_column("id"), view_column("d")))
     made = lake.plan()
     rows_there = lake.source().count_rows()
@@ -215,7 +213,7 @@ def source(tmp_path):
 def _add_column(lake, name, inputs):
     added = Catalog(lake.tables).addition(lake.database, "t", [NewColumn(name, "f", "1", inputs)], "")
     handle = TableHandle(lake.uri)
-    computed_columns.add_null_columns(handle, handle.latest(), added.schema)
+    column_commits.add_null_columns(handle, handle.latest(), added.schema)
 
 
 def refusal(lake, name="v", on_stale_input=OnStaleInput.ERROR, **asked):

@@ -10,15 +10,15 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model import keys, row_states
-from leman_core.model.errors import DataLoss
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
-from leman_core.storage import compactions, manifest
-from leman_core.storage.checkpoints.records import FragmentRecord
-from leman_core.storage.tables import LanceTables
+from leman_core.model.service_errors import DataLoss
+from leman_core.storage import compaction_history, manifest
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.transactions import Kind, Transactions
-from leman_executor.jobs.compaction_records import store_traced
-from leman_planner.plan_maker import PlanMaker
+from leman_executor.jobs.checkpoint_maintenance import store_traced
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 C, F, U = RowState.COMPUTED, RowState.FAILED, RowState.UNTOUCHED
@@ -49,7 +49,7 @@ def record(lake, made):
 
 
 def known(task):
-    return [RowState(s) for s in row_states.decode(task.row_states)]
+    return [RowState(s) for s in row_states.decode_states(task.row_states)]
 
 
 def counts(made):
@@ -83,7 +83,7 @@ def test_which_rows_of_an_indexed_table_were_live_is_told_by_their_ids(filled):
     before = filled.open().version
     compact(filled, materialize_deletions_threshold=0.0)
     clean(filled)
-    old = compactions.OldVersion(filled.uri, before + 1)  # compaction reserves its fragments first
+    old = compaction_history.OldVersion(filled.uri, before + 1)  # compaction reserves its fragments first
     if filled.open().has_stable_row_ids:
         assert [np.flatnonzero(~old.live(i, RowRange(0, ROWS))).tolist() for i in (0, 1, 2)] == [[3], [1], []]
     else:
@@ -122,7 +122,7 @@ def test_what_was_recorded_is_not_traced_again(filled, monkeypatch):
     compact(filled)
     record(filled, filled.plan())
     clean(filled)
-    monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("traced again"))
+    monkeypatch.setattr(compaction_history, "trace_compactions", lambda *_: pytest.fail("traced again"))
     made = filled.plan()
     assert (made.tasks, counts(made), made.traced) == ((), {"REUSED": 1}, ())
 
@@ -391,14 +391,14 @@ def test_only_so_many_versions_are_looked_at(filled, monkeypatch):
     compact(filled)
     for _ in range(4):
         filled.open().update_config({"a": "b"})
-    monkeypatch.setattr(compactions, "versions_to_look_at", lambda fragments: 3)
+    monkeypatch.setattr(compaction_history, "versions_to_look_at", lambda fragments: 3)
     assert list(why(filled.plan()).values()) == ["HISTORY_LOST"]
     monkeypatch.undo()
     assert filled.plan().tasks == ()
 
 
 def test_a_table_without_compactions_reads_no_history(filled, monkeypatch):
-    monkeypatch.setattr(compactions, "trace", lambda *_: pytest.fail("history was read"))
+    monkeypatch.setattr(compaction_history, "trace_compactions", lambda *_: pytest.fail("history was read"))
     assert filled.plan(reader=PlanMaker(LanceTables())).traced == ()
 
 

@@ -11,24 +11,23 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import catalog_pb2, catalog_pb2_grpc
-from leman_core.functions.function_policy import FunctionPolicy
-from leman_core.functions.python_versions import PYTHON
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import PermissionDenied
+from leman_core.functions.column_checks import NewColumn
+from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.refresh import RefreshSpec
+from leman_core.model.service_errors import PermissionDenied
 from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import RefreshSpec
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Server, Settings, Udf
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.wire import convert
+from leman_core.wire import convert_udfs
 from leman_planner import app
-from leman_planner.catalog import Catalog
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
 from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.planner.planner_lake import UDF, Lake
 from tests.integration.views.view_lake import ViewLake
 
@@ -146,7 +145,7 @@ def test_a_planner_takes_from_whom_it_should_what_it_should(tmp_path):
                 for name, udf in functions.items():
                     bundle = BUNDLE if udf.bundle_sha256 else b""
                     request = catalog_pb2.RegisterUdfRequest(
-                        database=database, definition=convert.udf_to_proto(udf), bundle=bundle
+                        database=database, definition=convert_udfs.udf_to_proto(udf), bundle=bundle
                     )
                     try:
                         await stub.RegisterUdf(request, metadata=(("authorization", f"Bearer {who * 4}"),))

@@ -5,13 +5,12 @@ from __future__ import annotations
 import lance
 import pytest
 
-from leman_core.model.errors import PermissionDenied
-from leman_core.model.refresh import RefreshSpec
+from leman_core.model.service_errors import PermissionDenied
+from leman_core.model.view import RefreshSpec
 from leman_core.storage.database_roots import DatabaseRoots
-from leman_core.storage.tables import LanceTables
-from leman_planner.views.catalog import ViewCatalog
+from leman_core.storage.lance_tables import LanceTables
 from leman_planner.views.refresh_reader import ViewReader
-from leman_planner.views.view_listing import list_views
+from leman_planner.views.view_catalog import ViewCatalog, list_views
 from tests.integration.planner.planner_lake import rows
 from tests.integration.views.view_lake import ROWS, ViewLake, column
 

@@ -23,17 +23,17 @@ from leman.v1 import (
     udf_pb2,
 )
 from leman_coordinator import app as coordinator_app
-from leman_core.functions.python_versions import PYTHON
+from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.task_columns import PlannedTasks
+from leman_core.model.plan_columns import PlannedTasks
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Peers, Server, Settings
-from leman_core.wire import convert
-from leman_executor.peers import PlannerClient
+from leman_core.wire import convert_plans, convert_udfs, convert_values
+from leman_executor.api.peers import PlannerClient
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
 from leman_planner import app as planner_app
-from leman_planner import plan_stream
+from leman_planner import planner_service
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows
 
 DEADLINE = 30.0
@@ -86,7 +86,7 @@ async def error_of(call):
 
 
 def definition(name="f", version="1", **fields):
-    udf = convert.udf_to_proto(UDF)
+    udf = convert_udfs.udf_to_proto(UDF)
     udf.name, udf.version = name, version
     for field, value in fields.items():
         setattr(udf, field, value)
@@ -228,7 +228,7 @@ def test_a_column_is_added_described_and_not_added_twice(table):
     assert list(described.computed_columns) == [
         catalog_pb2.ComputedColumn(name="n", udf=udf_pb2.UdfRef(name="f", version="1"), input_columns=["id"])
     ]
-    assert convert.schema_from_bytes(described.schema, "schema").field("n").type == pa.int64()
+    assert convert_values.schema_from_bytes(described.schema, "schema").field("n").type == pa.int64()
     dataset = lance.dataset(described.uri)
     assert dataset.to_table(columns=["n"]).column("n").null_count == 3 * ROWS
     assert all(len(fragment.metadata.files) == 1 for fragment in dataset.get_fragments())
@@ -404,7 +404,7 @@ def test_tables_are_listed_in_pages(tmp_path):
 
 
 def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
-    monkeypatch.setattr(plan_stream, "MAX_BATCH_TASKS", 2)
+    monkeypatch.setattr(planner_service, "MAX_BATCH_TASKS", 2)
     lake = Lake(tmp_path, fragments=5)
 
     async def work(stubs):
@@ -417,11 +417,11 @@ def test_a_plan_comes_as_a_header_and_batches(tmp_path, monkeypatch):
     (header, *parts), (_, *of_earlier_release) = served(work)
     assert [len(message.untouched.fragment_ids) for message in parts] == [2, 2, 1]
     wanted = lake.plan()
-    assert convert.header_from_proto(header.header) == wanted.header
+    assert convert_plans.header_from_proto(header.header) == wanted.header
     function = wanted.header.versions[0]
-    tasks = PlannedTasks([convert.untouched_from_proto(message.untouched, function) for message in parts], ())
+    tasks = PlannedTasks([convert_plans.untouched_from_proto(message.untouched, function) for message in parts], ())
     assert tasks == tuple(wanted.tasks)
-    one_by_one = [convert.task_from_proto(task) for message in of_earlier_release for task in message.tasks.tasks]
+    one_by_one = [convert_plans.task_from_proto(task) for message in of_earlier_release for task in message.tasks.tasks]
     assert tuple(one_by_one) == tuple(wanted.tasks)
 
 

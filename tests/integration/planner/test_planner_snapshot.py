@@ -11,12 +11,12 @@ import pytest
 import structlog
 
 from leman_core.model import keys
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.plan_summary import summarise
-from leman_core.model.ranges import RowRange
+from leman_core.model.plan import summarize_plan
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
 from leman_core.model.udf import CheckpointBounds
-from leman_core.storage.tables import LanceTables
-from leman_planner.plan_maker import PlanMaker
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake, rows, states, why
 
 UDF_2 = dataclasses.replace(UDF, version="2")
@@ -54,7 +54,7 @@ def test_a_filled_column_costs_one_manifest(filled):
     version = filled.open().version
     made = filled.plan(reader=PlanMaker(LanceTables(), checkpoints=lambda uri: NoStore()))
     assert made.tasks == ()
-    assert summarise(made) == "3 of 3 fragments are current: nothing to do"
+    assert summarize_plan(made) == "3 of 3 fragments are current: nothing to do"
     assert filled.open().version == version
 
 
@@ -197,7 +197,7 @@ def test_what_was_stored_of_a_version_s_rows_is_not_taken_over_by_a_copy(lake):
 def test_checkpoints_elsewhere_are_those_of_the_place_where_they_were_made(lake, monkeypatch):
     """Two tables of two installations may share that place."""
     lake.checkpoint(lake.plan().tasks[1], 0, 4)
-    monkeypatch.setattr("leman_planner.plan_maker.in_own_folder", lambda uri: False)
+    monkeypatch.setattr("leman_planner.planning.plan_maker.in_own_folder", lambda uri: False)
     assert lake.moved_to("second").plan().tasks[1].missing == (RowRange(0, ROWS),)
 
 

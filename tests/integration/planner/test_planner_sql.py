@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.functions.column_checks import NewColumn
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.planner.planner_lake import Lake, why
 
 TWICE = UdfDefinition("twice", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n * 2")

@@ -6,12 +6,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import DataLoss, InvalidArgument, NotFound
+from leman_core.model.service_errors import DataLoss, InvalidArgument, NotFound
 from leman_core.model.table import DataFile
-from leman_core.sql.relative_time import pin
+from leman_core.sql.time_values import pin_relative_times
 from leman_core.storage import manifest
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import table_uri
-from leman_core.storage.tables import LanceTables
 
 TABLES = LanceTables()
 ROWS = 10
@@ -77,9 +77,9 @@ def test_the_parsed_manifest_agrees_with_lance(uri):
     dataset.delete("id = 5")
     dataset.drop_columns(["body"])
     dataset = lance.dataset(uri)
-    parsed = manifest.parse(manifest.manifest_bytes(dataset))
-    assert parsed == manifest.walk(dataset)
-    assert parsed == manifest.parse(dataset._ds.serialized_manifest())
+    parsed = manifest.parse_fragments(manifest.manifest_bytes(dataset))
+    assert parsed == manifest.walk_fragments(dataset)
+    assert parsed == manifest.parse_fragments(dataset._ds.serialized_manifest())
     assert parsed is not None
     assert len(parsed[0].files) == 2
     assert isinstance(parsed[0].files[1], DataFile)
@@ -196,12 +196,14 @@ def test_lance_does_not_take_these_and_says_why_in_one_sentence(uri, where, said
 
 @pytest.mark.parametrize("column", ["ts", "tz"])
 def test_a_pinned_time_selects_what_the_relative_one_means(uri, column):
-    pinned = pin(f"{column} > now() - interval '2 hours'", (DAY + dt.timedelta(hours=7)).replace(tzinfo=dt.UTC))
+    pinned = pin_relative_times(
+        f"{column} > now() - interval '2 hours'", (DAY + dt.timedelta(hours=7)).replace(tzinfo=dt.UTC)
+    )
     TABLES.check_filter(uri, pinned)
     assert lance.dataset(uri).count_rows(pinned) == 4
 
 
 def test_a_pinned_day_selects_what_the_relative_one_means(uri):
-    pinned = pin("day >= current_date - interval '1 week'", dt.datetime(2024, 1, 12, 23, tzinfo=dt.UTC))
+    pinned = pin_relative_times("day >= current_date - interval '1 week'", dt.datetime(2024, 1, 12, 23, tzinfo=dt.UTC))
     TABLES.check_filter(uri, pinned)
     assert lance.dataset(uri).count_rows(pinned) == 6

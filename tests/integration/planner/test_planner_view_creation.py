@@ -4,7 +4,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import AlreadyExists, FailedPrecondition, InvalidArgument, LemanError, NotFound
+from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import ViewColumn, ViewFunction
 from leman_core.model.view_metadata import read

@@ -12,14 +12,14 @@ from google.protobuf import field_mask_pb2
 from leman.v1 import catalog_pb2, commit_pb2, planner_pb2, udf_pb2
 from leman_core.functions import binding
 from leman_core.model.plan import BackfillSpec, InputSource
-from leman_core.model.refresh import RefreshSpec
 from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
+from leman_core.model.view import RefreshSpec
 from leman_core.model.view_metadata import QUERY
-from leman_core.storage.tables import LanceTables
-from leman_core.wire import convert, convert_refresh_plans, convert_views
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.wire import convert_plans, convert_views
 from leman_internal.v1 import planning_pb2
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.views import view_listing
+from leman_planner.planning.plan_maker import PlanMaker
+from leman_planner.views import view_catalog
 from tests.integration.planner.planner_lake import rows
 from tests.integration.planner.test_planner_service import error_of, served
 from tests.integration.views.view_lake import UDF, ViewLake
@@ -79,7 +79,7 @@ def test_its_first_plan_is_to_fill_it(lake):
         await stubs.catalog.CreateMaterializedView(create(lake))
         return await stubs.planning.PlanRefresh(refresh(lake))
 
-    plan = convert_refresh_plans.refresh_plan_from_proto(served(work))
+    plan = convert_views.refresh_plan_from_proto(served(work))
     assert (plan.mode.name, plan.reason.name) == ("FULL", "FIRST_FILL")
     assert sum(f.physical_rows for f in plan.unset) == 25
     assert plan.functions[0].udf == UDF
@@ -199,7 +199,7 @@ def alter(lake, udf_name, version="", inputs=(), name="v", column="d", mask=("fu
 
 
 def stale(plan):
-    return convert_refresh_plans.refresh_plan_from_proto(plan).stale
+    return convert_views.refresh_plan_from_proto(plan).stale
 
 
 @pytest.fixture
@@ -379,7 +379,7 @@ def test_rows_of_a_compacted_view_are_not_counted_for_a_list(lake):
 
 def test_a_page_holds_the_views_among_the_tables_that_were_looked_at(lake, monkeypatch):
     """Views stand between tables; a damaged one is told, and the list goes on."""
-    monkeypatch.setattr(view_listing, "MOST_TABLES", 3)
+    monkeypatch.setattr(view_catalog, "MOST_TABLES", 3)
 
     async def work(stubs):
         for name in ("a", "n", "v", "z"):
@@ -424,13 +424,13 @@ def scratch_table(lake):
 
 def test_a_scratch_table_is_planned_like_any_table(lake, scratch_table):
     async def work(stubs):
-        spec = convert.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
+        spec = convert_plans.spec_to_proto(BackfillSpec(lake.database, "__leman_scratch_v", "d"))
         return [
             m async for m in stubs.planning.CreatePlan(planning_pb2.CreatePlanRequest(spec=spec, reads_untouched=True))
         ]
 
     header, part = served(work)
-    plan = convert.header_from_proto(header.header)
+    plan = convert_plans.header_from_proto(header.header)
     assert plan.input_source == scratch_table
     assert plan.input_columns == ("__source_row_id",)
     assert list(part.untouched.physical_rows) == [10, 10]

@@ -7,13 +7,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound
-from leman_core.model.refresh import RefreshPolicy
-from leman_core.model.view import ViewFormat
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
+from leman_core.model.view import RefreshPolicy, ViewFormat
 from leman_core.model.view_metadata import read
-from leman_core.storage import compactions
-from leman_core.storage.tables import INCARNATION_KEY
-from leman_planner.catalog import Catalog
+from leman_core.storage import compaction_history
+from leman_core.storage.lance_tables import INCARNATION_KEY
+from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.planner.planner_lake import install, rows
 from tests.integration.views.view_lake import ROWS, ViewLake, append, column, filled, write
 
@@ -175,7 +174,7 @@ def test_compaction_of_which_the_history_is_gone(lake):
 def test_a_history_that_is_too_long_is_not_read_to_its_end(lake, monkeypatch):
     compact(lake)
     lake.source().update_config({"later": "yes"})
-    monkeypatch.setattr(compactions, "versions_to_look_at", lambda fragments: 1)
+    monkeypatch.setattr(compaction_history, "versions_to_look_at", lambda fragments: 1)
     assert kinds(lake.plan()) == ALL_MOVED
 
 

@@ -5,15 +5,14 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from leman_core.functions.function_policy import FunctionPolicy
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
-from leman_core.model.preview import PreviewSpec
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage.tables import LanceTables
+from leman_core.functions.function_definitions import FunctionPolicy
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound, PermissionDenied
+from leman_core.model.udf import PreviewSpec, UdfDefinition, UdfKind
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_planner.catalog import Catalog
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.previews import PreviewPlans
+from leman_planner.catalog.function_catalog import PreviewPlans
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.planner.planner_lake import ROWS, UDF
 
 NEW = UdfDefinition("g", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:g")

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from leman_core.model.plan import KeptRows
-from leman_core.model.plan_summary import summarise
+from leman_core.model.plan import KeptRows, summarize_plan
 from leman_core.model.udf import FunctionVersion
 from leman_core.wire.convert_plans import header_from_proto, header_to_proto
 from tests.integration.planner.planner_lake import ROWS, UDF, Lake
@@ -33,12 +32,12 @@ def test_a_plain_run_says_what_it_undoes(lake):
     made = lake.plan()
     assert made.header.replaced == (kept(OTHER), kept(OLD))
     told = "it replaces values of g@1 in 10 rows; it replaces values of f@0 in 10 rows"
-    assert told in summarise(made)
+    assert told in summarize_plan(made)
     assert header_from_proto(header_to_proto(made.header)).replaced == made.header.replaced
 
 
 def test_with_a_filter_it_says_how_many_rows_at_the_most(lake):
-    assert "it replaces values of g@1 in up to 10 rows" in summarise(lake.plan(where="x > 3"))
+    assert "it replaces values of g@1 in up to 10 rows" in summarize_plan(lake.plan(where="x > 3"))
 
 
 def test_who_gives_another_function_hears_whose_values_go(lake):
@@ -50,7 +49,7 @@ def test_where_nothing_is_replaced_nothing_is_said(lake):
     lake.fill(lake.plan())
     made = lake.plan()
     assert made.header.replaced == ()
-    assert summarise(made) == "3 of 3 fragments are current: nothing to do"
+    assert summarize_plan(made) == "3 of 3 fragments are current: nothing to do"
 
 
 def test_of_a_function_that_nobody_knows_nothing_is_said(lake):

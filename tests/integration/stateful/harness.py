@@ -16,17 +16,16 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileReader
 
-from leman_coordinator import group_commit
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.requests import (
+from leman_coordinator.commits import group_commit
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import (
     AddColumnsRequest,
     BeginAttemptRequest,
     CommitResult,
     ReplaceRequest,
     Status,
 )
-from leman_core.functions.validation import NewColumn
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model import keys
 from leman_core.model.job import Attempt, Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
@@ -34,25 +33,22 @@ from leman_core.model.row_states import RowState
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from leman_core.settings import Settings
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.checkpoints.records import forget_file, read_record
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.checkpoint_records import forget_file, read_record
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.filesystems import filesystem_of
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.object_stores import lance_options
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_executor.coordination.reservations import InProcessReservations
-from leman_executor.jobs.checkpoint_migration import migrate_checkpoints
-from leman_executor.jobs.compaction_records import store_traced
-from leman_executor.jobs.unchanged_inputs import compare_inputs
+from leman_executor.jobs.checkpoint_maintenance import compare_inputs, migrate_checkpoints, store_traced
 from leman_executor.jobs.work_context import work_context
 from leman_executor.scheduling.work_queue import WorkQueue
-from leman_executor.worker import checkpointing, fragment_pass
+from leman_executor.worker import fragment_pass, row_checkpoints
 from leman_executor.worker.unit_runner import UnitRunner
-from leman_planner.catalog import Catalog
-from leman_planner.failed_row_states import states_of
-from leman_planner.plan_maker import PlanMaker
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
+from leman_planner.planning.stale_inputs import states_of
 from tests.integration.stateful import udfs
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),), store_errors=False)
@@ -399,6 +395,6 @@ async def _queues() -> CommitQueues:
 def _points(fate: Fate) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fragment_pass, "crash_point", fate.at)
-        patch.setattr(checkpointing, "crash_point", fate.at)
+        patch.setattr(row_checkpoints, "crash_point", fate.at)
         patch.setattr(group_commit, "crash_point", lambda _: None)
         yield

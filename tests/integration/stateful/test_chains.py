@@ -24,7 +24,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.udf import CheckpointBounds
-from leman_executor.worker.computed_rows import from_checkpoint
+from leman_executor.worker.row_checkpoints import from_checkpoint
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate, Killed, Made, System, decisions
 from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from leman_coordinator.garbage.collector import GarbageCollector
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
 from leman_core.model.plan import BackfillSpec
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.tables import LanceTables
-from leman_planner.plan_maker import PlanMaker
+from leman_core.storage.checkpoint_store import checkpoint_root
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.stateful import udfs
 from tests.integration.stateful.test_machine import EVERYTHING, FILTERS, ROWS, Machine
 

@@ -17,15 +17,15 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from leman_coordinator.requests import BindColumnsRequest
-from leman_core.functions.validation import NewColumn
+from leman_coordinator.commits.commit_requests import BindColumnsRequest
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.udf import CheckpointBounds, UdfDefinition, UdfKind
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_planner.catalog import Catalog
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.row_states import StatesReader, ValueState
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planner_service import StatesReader, ValueState
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import SKIP, Fate, Killed, Made, System, decisions
 from tests.integration.stateful.test_machine import _MEMORY, KILLS, LONG

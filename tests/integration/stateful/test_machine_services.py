@@ -12,8 +12,7 @@ import pytest
 import leman
 from leman_core.model import keys
 from leman_core.model.plan import BackfillSpec
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from tests.conftest import System as Running
 from tests.integration.stateful import udfs
 from tests.integration.stateful.harness import Fate

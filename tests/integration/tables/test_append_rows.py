@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import commit_pb2, tables_pb2
-from leman_coordinator.garbage.collector import GarbageCollector
-from leman_coordinator.tables import incoming, uploads
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
+from leman_coordinator.tables import arrow_streams, row_uploads
 from leman_core.model.garbage import Fate
 from leman_core.server.status import error_from_rpc
 from tests.integration.commits.commit_helpers import Planner, make_table
@@ -223,7 +223,7 @@ def test_bytes_that_are_no_whole_stream_are_refused(table, content):
 
 
 def test_a_batch_that_is_too_large_is_refused_before_it_is_held(table, monkeypatch):
-    monkeypatch.setattr(incoming, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(arrow_streams, "MAX_BATCH_BYTES", 1000)
 
     async def scenario():
         async with coordinator(table.parent) as up:
@@ -383,7 +383,7 @@ def test_rows_count_under_an_id_with_which_none_came_into_the_table_before(table
 
 
 def test_a_request_of_a_release_that_did_not_look_at_rows_is_known_by_its_header(table, monkeypatch):
-    monkeypatch.setattr(uploads, "with_rows", lambda body, _: body)
+    monkeypatch.setattr(row_uploads, "with_rows", lambda body, _: body)
 
     async def scenario(*given):
         async with coordinator(table.parent) as up:

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import tables_pb2
-from leman_coordinator.lance_io.commit_outcomes import CommitUnclear
-from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_coordinator.lance_io.table_handle import CommitUnclear, TableHandle
 from leman_core.functions import binding
 from leman_core.model import view_metadata
 from leman_core.model.job import Job, JobState

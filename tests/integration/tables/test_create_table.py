@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from leman_coordinator.lance_io import row_commits
-from leman_coordinator.lance_io.commit_outcomes import CommitUnclear
-from leman_core.storage.tables import LanceTables
+from leman_coordinator.lance_io.table_handle import CommitUnclear
+from leman_core.storage.lance_tables import LanceTables
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.tables.table_helpers import coordinator, ipc_schema
 

@@ -13,7 +13,7 @@ import pyarrow.flight as fl
 import pytest
 
 from leman.v1 import catalog_pb2, flight_pb2, tables_pb2
-from leman_core.model.release import SERVICES
+from leman_core.process.release import SERVICES
 from tests.integration.tables.flight_helpers import (
     bearer,
     cmd,

@@ -17,10 +17,10 @@ import pyarrow.flight as fl
 import pytest
 import structlog
 
-from leman_coordinator.tables import flight_data
-from leman_core.server.auth.caller import RANKS
-from leman_core.server.flight_calls import FLIGHT
+from leman_coordinator.tables import arrow_streams
+from leman_core.server.callers import RANKS
 from leman_core.server.flight_protocol import Flight_pb2
+from leman_core.server.routes import FLIGHT
 from leman_core.settings import Commit, Log, Server, Settings
 from leman_core.telemetry import logs as telemetry
 from tests.certificates import Authority
@@ -143,7 +143,7 @@ def test_tls_with_a_token_that_came_as_a_password(lake, tmp_path):
 
 def test_a_reader_that_reads_nothing_is_not_read_ahead_for(lake, monkeypatch):
     made = []
-    messages = flight_data.messages
+    messages = arrow_streams.flight_messages
 
     def counted(*arguments):
         mine = [0]
@@ -152,7 +152,7 @@ def test_a_reader_that_reads_nothing_is_not_read_ahead_for(lake, monkeypatch):
             mine[0] += sum(map(len, window))
             yield window
 
-    monkeypatch.setattr(flight_data, "messages", counted)
+    monkeypatch.setattr(arrow_streams, "flight_messages", counted)
     with served() as up, flight_helpers.client_of(up) as idle, flight_helpers.client_of(up) as client:
         ticket = client.get_flight_info(fl.FlightDescriptor.for_path(str(lake), "large")).endpoints[0].ticket
         waiting = idle.do_get(ticket)

@@ -12,7 +12,7 @@ import pytest
 from adbc_driver_manager import DatabaseOptions, NotSupportedError
 from google.protobuf.any_pb2 import Any as Packed
 
-from leman_core.model.database import RegisteredDatabase, Request
+from leman_core.model.databases import RegisteredDatabase, RegistrationRequest
 from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
 from leman_core.storage.database_registry import DatabaseRegistry
 from tests.integration.tables.flight_helpers import bearer, client_of, served
@@ -37,7 +37,7 @@ def place(system, tmp_path_factory):
     roots = {"books": folder / "lake", "forbidden": folder.parent / "elsewhere", "gone": folder / "no folder"}
     for name, root in roots.items():
         made = RegisteredDatabase(name=name, root=str(root), created_at=asked, updated_at=asked)
-        registry.register(made, Request(name, name))
+        registry.register(made, RegistrationRequest(name, name))
     return folder
 
 

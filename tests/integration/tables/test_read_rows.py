@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import tables_pb2
+from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import row_reading
 from leman_coordinator.lance_io.row_reading import open_rows
-from leman_coordinator.tables import arrow_stream
-from leman_coordinator.tables.requests import ReadRequest
-from leman_core.model.errors import NotFound
-from leman_core.storage.tables import LanceTables
+from leman_coordinator.tables import arrow_streams
+from leman_core.model.service_errors import NotFound
+from leman_core.storage.lance_tables import LanceTables
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.commits.view_commit_helpers import View
 from tests.integration.tables.table_helpers import coordinator, with_a_place
@@ -168,7 +168,7 @@ def test_no_answer_is_larger_than_a_mebibyte_and_the_first_names_the_version(lak
         return max(len(answer.arrow_ipc) for answer in answers), [answer.version for answer in answers], values
 
     largest, versions, values = run(scenario)
-    assert largest == arrow_stream.PIECE_BYTES
+    assert largest == arrow_streams.PIECE_BYTES
     assert versions == [1] + [0] * (len(versions) - 1)
     assert values == [(3_000_000, {i}) for i in range(5)]
 
@@ -257,7 +257,7 @@ def large(tmp_path_factory):
 
 def test_a_reader_that_reads_nothing_is_not_read_ahead_for(large, monkeypatch):
     made = []
-    pieces = arrow_stream.pieces
+    pieces = arrow_streams.stream_pieces
 
     def counted(*arguments):
         mine = [0]
@@ -266,7 +266,7 @@ def test_a_reader_that_reads_nothing_is_not_read_ahead_for(large, monkeypatch):
             mine[0] += len(piece)
             yield piece
 
-    monkeypatch.setattr(arrow_stream, "pieces", counted)
+    monkeypatch.setattr(arrow_streams, "stream_pieces", counted)
 
     async def scenario():
         async with coordinator(large) as up:

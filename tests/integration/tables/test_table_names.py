@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import commit_pb2
-from leman_coordinator.lance_io import folder_removal
+from leman_coordinator.lance_io import table_removal
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_executor.history.job_history import JobHistory
 from tests.integration.commits.commit_helpers import Planner, make_table
 from tests.integration.commits.test_commit_service import message, refusal, run
@@ -132,7 +132,7 @@ def test_a_drop_of_a_table_that_lance_made_is_about_that_one_alone(tmp_path, mon
 
     with monkeypatch.context() as killed:
         if stopped:
-            killed.setattr(folder_removal, "crash_point", _die)
+            killed.setattr(table_removal, "crash_point", _die)
         run(first)
     assert not place.exists()
     run(later)
@@ -167,7 +167,7 @@ def test_a_table_that_is_made_while_another_one_of_its_name_goes_stays(tmp_path,
         late.write_bytes(b"of a worker")
         lance.write_dataset(pa.table({"y": [1, 2]}), world.uri)
 
-    monkeypatch.setattr(folder_removal, "crash_point", others_act)
+    monkeypatch.setattr(table_removal, "crash_point", others_act)
 
     async def scenario():
         async with coordinator(tmp_path) as up:

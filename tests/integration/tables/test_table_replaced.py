@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from leman.v1 import commit_pb2, tables_pb2
-from leman_core.storage.tables import LanceTables
-from leman_core.wire import convert
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.wire import convert_values
 from leman_internal.v1 import submission_pb2
 from tests.integration.commits.commit_helpers import new_field
 from tests.integration.commits.test_commit_service import refusal, run
@@ -29,7 +29,7 @@ def plain(up):
 def computed(uri, name="c"):
     """As the planner sends it: for whichever table is there."""
     schema = pa.schema([new_field(LanceTables().snapshot(uri), name)])
-    added = submission_pb2.AddNullColumns(schema=convert.schema_to_bytes(schema))
+    added = submission_pb2.AddNullColumns(schema=convert_values.schema_to_bytes(schema))
     return submission_pb2.SubmitCommitRequest(uri=uri, request_id="computed", add_null_columns=added)
 
 

@@ -13,8 +13,8 @@ import pytest
 
 import leman
 from leman import local
-from leman._patience import Patience
-from leman._row_upload import stream
+from leman._wire.channel import RetryBudget
+from leman._wire.row_transfer import ipc_stream
 from leman.v1 import tables_pb2
 
 
@@ -84,9 +84,9 @@ def test_columns_that_no_function_computes_come_go_and_get_other_names(far):
 def test_rows_stand_in_line_where_too_many_calls_send_some(far, monkeypatch):
     table = far.create_table("t", {"id": [0]})
     refused, room = threading.Event(), threading.Event()
-    pause = Patience.pause
+    pause = RetryBudget.pause
 
-    def told(self: Patience, at_least: float = 0.0) -> bool:
+    def told(self: RetryBudget, at_least: float = 0.0) -> bool:
         refused.set()
         return pause(self, at_least)
 
@@ -94,14 +94,14 @@ def test_rows_stand_in_line_where_too_many_calls_send_some(far, monkeypatch):
         header = tables_pb2.AppendRowsHeader(table=table.ref(), request_id=uuid.uuid4().hex)
         yield tables_pb2.AppendRowsRequest(header=header)
         room.wait(60)
-        yield tables_pb2.AppendRowsRequest(arrow_ipc=stream(pa.table({"id": [1]})))
+        yield tables_pb2.AppendRowsRequest(arrow_ipc=ipc_stream(pa.table({"id": [1]})))
 
     with ThreadPoolExecutor(16) as threads:
         holding = []
         while len(holding) < 64 and not any(call.done() for call in holding):  # until one finds no place
             holding.append(threads.submit(far.stubs.tables.AppendRows, held()))
             wait(holding, timeout=0.2, return_when="FIRST_COMPLETED")
-        monkeypatch.setattr(Patience, "pause", told)
+        monkeypatch.setattr(RetryBudget, "pause", told)
         added = [threads.submit(table.add, [{"id": 2}]) for _ in range(4)]
         assert refused.wait(30)
         room.set()

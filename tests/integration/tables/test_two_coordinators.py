@@ -7,25 +7,21 @@ import uuid
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.lance_io import drop_notes, folder_removal, table_removal, view_drop
-from leman_coordinator.lance_io.row_merges import StagedMerge
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import CommitResult, DeleteRowsRequest, RowsRequest
+from leman_coordinator.lance_io import table_removal
+from leman_coordinator.lance_io.row_rewrites import StagedMerge
 from leman_coordinator.lance_io.row_staging import StagedRows
-from leman_coordinator.requests import CommitResult
-from leman_coordinator.tables import changes
-from leman_coordinator.tables.incoming import Incoming
-from leman_coordinator.tables.requests import DeleteRowsRequest, RowsRequest
-from leman_core.model.errors import AlreadyExists, Internal, Unavailable
-from leman_core.storage.incarnations import incarnation_at
-from leman_core.storage.tables import INCARNATION_KEY
+from leman_coordinator.tables import table_changes
+from leman_coordinator.tables.arrow_streams import Incoming
+from leman_core.model.service_errors import AlreadyExists, Internal, Unavailable
+from leman_core.storage.lance_tables import INCARNATION_KEY, incarnation_at
 from tests.integration.commits.commit_helpers import between, submit
 from tests.unit.commit_coordinator.test_staged_merges import RULES as BY_ID
 
@@ -106,14 +102,14 @@ def test_other_rows_under_the_id_of_a_request_of_that_moment_are_refused_and_tak
 def test_what_a_coordinator_added_twice_that_died_is_taken_back_by_whoever_comes_next(uri, monkeypatch):
     theirs = appended(uri, [1], "r")
     between(monkeypatch, lambda: submit(theirs))
-    looks_back = changes._first
+    looks_back = table_changes._first
 
     def dies(table: Any, request: RowsRequest, base: Any, made: CommitResult) -> CommitResult:
         assert made.version == base.version + 1, "it is killed before it looks back"
         return looks_back(table, request, base, made)
 
     with monkeypatch.context() as dying:
-        dying.setattr(changes, "_first", dies)
+        dying.setattr(table_changes, "_first", dies)
         with pytest.raises(Internal):
             submit(appended(uri, [1], "r"))
     assert numbers_in(uri) == [0, 1, 1]
@@ -167,53 +163,53 @@ def test_a_drop_that_fails_leaves_a_table_what_another_coordinator_gave_it(uri):
         raise Unavailable("STORE_UNAVAILABLE", "away")
 
     with pytest.raises(Unavailable):
-        drop_notes.once(uri, "r", given_meanwhile, fails)
+        table_removal.drop_once(uri, "r", given_meanwhile, fails)
     assert incarnation_at(uri) == "of a job"
 
 
 def replaced(uri: str) -> None:
     """Another coordinator drops the table, and somebody makes another one."""
-    folder_removal.remove_folder(uri, "")
+    table_removal.remove_folder(uri, "")
     lance.write_dataset(pa.table({"n": [7, 8]}), uri)
 
 
-def removed(uri: str, module: ModuleType, incarnation: str) -> None:
-    if module is view_drop:
-        view_drop.drop(str(Path(uri).parent), "t", incarnation)
+def removed(uri: str, kind: str, incarnation: str) -> None:
+    if kind == "view":
+        table_removal.drop_view(str(Path(uri).parent), "t", incarnation)
     else:
-        table_removal.remove(uri, incarnation)
+        table_removal.remove_table(uri, incarnation)
 
 
-@pytest.mark.parametrize("module", [table_removal, view_drop])
+@pytest.mark.parametrize("kind", ["table", "view"])
 @pytest.mark.parametrize("amid", [False, True])
-def test_a_coordinator_that_freezes_in_a_drop_leaves_what_others_made_meanwhile(uri, module, amid, monkeypatch):
+def test_a_coordinator_that_freezes_in_a_drop_leaves_what_others_made_meanwhile(uri, kind, amid, monkeypatch):
     def remove(incarnation: str) -> None:
         if amid:
-            monkeypatch.setattr(module, "remove_checkpoints_elsewhere", replaced)
+            monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", replaced)
         else:
             replaced(uri)
-        removed(uri, module, incarnation)
+        removed(uri, kind, incarnation)
 
-    drop_notes.once(uri, "r", lambda: None, remove)
+    table_removal.drop_once(uri, "r", lambda: None, remove)
     assert lance.dataset(uri).to_table().to_pydict() == {"n": [7, 8]}
     assert [path.name for path in (Path(uri).parent / "_leman").iterdir()] == ["drops"]
 
 
 def test_a_folder_that_one_drop_looks_at_is_not_removed_by_another_one(uri, monkeypatch):
     """It would be half a table by the time it gets its name back."""
-    known, own = folder_removal.incarnation_at, Path(uri).parent / "_leman"
+    known, own = table_removal.incarnation_at, Path(uri).parent / "_leman"
 
     def other_drops(place: str) -> str | None:
-        folder_removal._sweep(own)
+        table_removal._sweep(own)
         return known(place)
 
-    monkeypatch.setattr(folder_removal, "incarnation_at", other_drops)
+    monkeypatch.setattr(table_removal, "incarnation_at", other_drops)
     monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", replaced)
-    drop_notes.once(uri, "r", lambda: None, lambda incarnation: table_removal.remove(uri, incarnation))
+    table_removal.drop_once(uri, "r", lambda: None, lambda incarnation: table_removal.remove_table(uri, incarnation))
     assert lance.dataset(uri).to_table().to_pydict() == {"n": [7, 8]}
     monkeypatch.undo()
-    monkeypatch.setattr(folder_removal, "incarnation_at", other_drops)
-    drop_notes.once(uri, "s", lambda: None, lambda incarnation: table_removal.remove(uri, incarnation))
+    monkeypatch.setattr(table_removal, "incarnation_at", other_drops)
+    table_removal.drop_once(uri, "s", lambda: None, lambda incarnation: table_removal.remove_table(uri, incarnation))
     assert not Path(uri).exists()
     assert [path.name for path in own.iterdir()] == ["drops"]
 
@@ -221,40 +217,40 @@ def test_a_folder_that_one_drop_looks_at_is_not_removed_by_another_one(uri, monk
 def test_what_somebody_stopped_looking_at_goes_a_day_later(uri, monkeypatch):
     left = Path(uri).parent / "_leman" / "moved-before"
     (left / "data").mkdir(parents=True)
-    folder_removal._sweep(left.parent)
+    table_removal._sweep(left.parent)
     assert left.exists()
-    monkeypatch.setattr(folder_removal, "DAY", -1.0)
-    folder_removal._sweep(left.parent)
+    monkeypatch.setattr(table_removal, "DAY", -1.0)
+    table_removal._sweep(left.parent)
     assert not left.exists()
 
 
 def test_what_somebody_is_about_to_make_gets_its_name_back_too(uri, monkeypatch):
     def begun(place: str) -> None:
-        folder_removal.remove_folder(place, "")
+        table_removal.remove_folder(place, "")
         (Path(place) / "data").mkdir(parents=True)
         (Path(place) / "data" / "rows.lance").write_bytes(b"rows")
 
     def remove(incarnation: str) -> None:
         monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", begun)
-        table_removal.remove(uri, incarnation)
+        table_removal.remove_table(uri, incarnation)
 
-    drop_notes.once(uri, "r", lambda: None, remove)
+    table_removal.drop_once(uri, "r", lambda: None, remove)
     assert (Path(uri) / "data" / "rows.lance").read_bytes() == b"rows"
 
 
 def test_a_table_that_loses_its_name_to_a_third_one_is_set_aside(uri, monkeypatch):
-    is_another = folder_removal.is_another
+    is_other_table = table_removal.is_other_table
 
     def third(place: str, incarnation: str) -> bool:
         lance.write_dataset(pa.table({"n": [9]}), uri)
-        return is_another(place, incarnation)
+        return is_other_table(place, incarnation)
 
     def remove(incarnation: str) -> None:
         monkeypatch.setattr(table_removal, "remove_checkpoints_elsewhere", replaced)
-        monkeypatch.setattr(folder_removal, "is_another", third)
-        table_removal.remove(uri, incarnation)
+        monkeypatch.setattr(table_removal, "is_other_table", third)
+        table_removal.remove_table(uri, incarnation)
 
-    drop_notes.once(uri, "r", lambda: None, remove)
+    table_removal.drop_once(uri, "r", lambda: None, remove)
     assert lance.dataset(uri).to_table().to_pydict() == {"n": [9]}
     (aside,) = (Path(uri).parent / "_leman").glob("set-aside-*")
     assert lance.dataset(str(aside)).to_table().to_pydict() == {"n": [7, 8]}

@@ -10,9 +10,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io import checked_sql
+from leman_coordinator.lance_io import row_rewrites
 from leman_coordinator.lance_io.row_staging import RowFiles
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_core.storage.scan import FragmentReader
 from tests.integration.commits.commit_helpers import Planner, add_columns, between, make_table, submit
 from tests.integration.commits.test_commit_queues import fail_after_commits, failing
@@ -243,14 +243,14 @@ def test_a_large_value_for_many_rows_is_held_a_few_times(tmp_path, monkeypatch):
 def test_a_column_that_goes_after_the_call_was_checked_is_named(tmp_path, monkeypatch, where, expression, reason):
     made = lance.write_dataset(pa.table({"a": [1, 2], "b": [1, 2]}), tmp_path / "t.lance")
     name = "values" if expression else "condition"
-    check = getattr(checked_sql, name)
+    check = getattr(row_rewrites, name)
 
     def checked(*args):
         found = check(*args)
         made.drop_columns(["b"])
         return found
 
-    monkeypatch.setattr(checked_sql, name, checked)
+    monkeypatch.setattr(row_rewrites, name, checked)
 
     async def scenario():
         async with coordinator(tmp_path) as up:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions import storable_types
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import FailedPrecondition
 from tests.integration.types.type_cases import CASES, REFUSED
 
 ROWS = 5
@@ -44,14 +44,14 @@ class Cell:
 
 def stored(array: pa.Array) -> pa.Array:
     """As a column has it."""
-    kind = storable_types.stored_type(array.type)
+    kind = arrow_types.stored_type(array.type)
     return array if array.type == kind else array.cast(kind)
 
 
 def allowed(kind: pa.DataType, file_format: tuple[int, int]) -> bool:
     """Whether a column can have the type."""
     try:
-        storable_types.check("c", kind, file_format)
+        arrow_types.check_storable("c", kind, file_format)
     except FailedPrecondition:
         return False
     return True

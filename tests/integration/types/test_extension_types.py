@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.wire import convert
+from leman_core.wire import convert_udfs
 
 _OFFSETS = pa.array([0, 1, 2], pa.int32())
 _UUIDS = pa.array([uuid.UUID(int=7).bytes, None], pa.binary(16))
@@ -71,5 +71,5 @@ class Unknown(pa.ExtensionType):
 def test_an_extension_type_that_arrow_does_not_know_is_refused(kind):
     udf = UdfDefinition("f", "1", UdfKind.ARRAY, ("x",), kind, entrypoint="m:f")
     with pytest.raises(InvalidArgument, match=r"somebody\.own is not known to Arrow") as caught:
-        convert.udf_from_proto(convert.udf_to_proto(udf))
+        convert_udfs.udf_from_proto(convert_udfs.udf_to_proto(udf))
     assert caught.value.reason == "BAD_UDF"

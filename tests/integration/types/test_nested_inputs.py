@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import UdfKind
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views.source import SourceRows, plain
-from leman_planner.catalog import computed_columns
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.source_rows import SourceRows, plain_columns
+from leman_planner.catalog.table_catalog import computed_columns
 from tests.integration.types.types_pipeline import Pipeline
 
 _POINT = pa.struct([("x", pa.int64()), ("label", pa.string())])
@@ -51,7 +51,7 @@ def test_a_function_is_given_the_field(pipeline, path):
         assert pipeline.values(table, kind.value).to_pylist() == at(path)
         assert not pipeline.backfill(table, kind.value).tasks
     source = SourceRows(pipeline.open(table).uri, 1)
-    assert source.take(np.concatenate(list(source.all_ids())), plain([path])).column(0).to_pylist() == at(path)
+    assert source.take(np.concatenate(list(source.all_ids())), plain_columns([path])).column(0).to_pylist() == at(path)
 
 
 def test_rows_that_were_deleted_are_left_out(pipeline):

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_planner import sql_functions
+from leman_planner.catalog import table_catalog
 from tests.integration.types.types_pipeline import Pipeline
 
 _S = pa.struct([("a", pa.int64()), ("b", pa.int64())])
@@ -65,7 +65,7 @@ def function(pipeline: Pipeline, kind: UdfKind = UdfKind.SCALAR, **more: Any) ->
 
 
 def expression(pipeline: Pipeline, text: str, inputs: tuple[str, ...], output: pa.DataType) -> UdfDefinition:
-    return pipeline.sql(sql_functions.definition(text, inputs, output))
+    return pipeline.sql(table_catalog.sql_function_definition(text, inputs, output))
 
 
 def test_rows_before_and_after_a_rename_are_given_the_same_names(pipeline):

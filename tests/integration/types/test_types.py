@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from leman_core.functions import storable_types
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.storage.panics import panics_as_errors
 from tests.integration.types.matrix import FORMATS
@@ -24,7 +24,7 @@ def with_null(values: pa.Array) -> pa.Array:
 
 
 def with_input(pipeline: Pipeline, case: Case, file_format: str = "2.2") -> str:
-    stored = case.make().cast(storable_types.stored_type(case.kind))
+    stored = case.make().cast(arrow_types.stored_type(case.kind))
     return pipeline.table(pa.table({"id": range(len(stored)), "x": stored}), file_format)
 
 
@@ -38,7 +38,7 @@ def test_round_trip(pipeline, case):
         assert pipeline.values(table, kind.value).null_count == len(expected)
         pipeline.backfill(table, kind.value)
         found = pipeline.values(table, kind.value)
-        assert found.type == storable_types.stored_type(case.kind)
+        assert found.type == arrow_types.stored_type(case.kind)
         assert found.to_pylist() == expected.to_pylist(), kind
         assert not pipeline.backfill(table, kind.value).tasks, "nothing is left"
 
@@ -68,7 +68,7 @@ def test_what_is_refused_is_what_lance_refuses(tmp_path, case):
 
 def _allowed(case: Case, file_format: tuple[int, int]) -> bool:
     try:
-        storable_types.check("y", case.kind, file_format)
+        arrow_types.check_storable("y", case.kind, file_format)
     except FailedPrecondition as error:
         return not _well_said(error, case)
     return True
@@ -83,8 +83,8 @@ def _well_said(error: FailedPrecondition, case: Case) -> bool:
 def _lance_stores(case: Case, file_format: str, path: object) -> bool:
     """Beside another column in one file, as compaction writes them; and whether Arrow can then join what it reads."""
     array = case.make()
-    if storable_types.stored_type(case.kind) != case.kind:  # as a column has it
-        array = array.cast(storable_types.stored_type(case.kind))
+    if arrow_types.stored_type(case.kind) != case.kind:  # as a column has it
+        array = array.cast(arrow_types.stored_type(case.kind))
     try:
         with panics_as_errors():
             written = lance.write_dataset(

@@ -6,13 +6,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.garbage.collector import GarbageCollector
-from leman_core.functions.blobs import is_blob
-from leman_core.model.errors import FailedPrecondition, NotFound
-from leman_core.model.ranges import RowRange
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
+from leman_core.functions.arrow_types import is_blob
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import FailedPrecondition, NotFound
 from leman_core.model.udf import CheckpointBounds, UdfKind
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.scan import FragmentReader
 from tests.integration.types.types_pipeline import SKIP, Pipeline
 

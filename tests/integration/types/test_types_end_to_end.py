@@ -9,7 +9,7 @@ import pytest
 
 import leman
 from leman import JobState
-from leman_core.functions import storable_types
+from leman_core.functions import arrow_types
 from tests.integration.types.matrix import FORMATS, ROWS, Cell, allowed, cells, stored
 from tests.shares import LONG
 
@@ -58,5 +58,5 @@ def test_a_type_goes_in_and_out(db: leman.Database, share: int) -> None:
         for name, cell in held.items():
             wanted = repr(cell.array.to_pylist())
             for column in (name, f"y{name[1:]}"):
-                assert found[column].type == storable_types.stored_type(cell.kind), (column, cell.title)
+                assert found[column].type == arrow_types.stored_type(cell.kind), (column, cell.title)
                 assert repr(found[column].to_pylist()) == wanted, (column, cell.title)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leman_core.functions import storable_types
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import FailedPrecondition
 from tests.integration.types.matrix import allowed, cells
 from tests.integration.types.type_cases import CASES, REFUSED, Case
 
@@ -39,7 +39,7 @@ def _stored(case: Case) -> str:
     given = "None" if value is None else f"{type(value).__module__.partition('.')[0]}.{type(value).__qualname__}"
     given = given.removeprefix("builtins.")
     since = "any" if case.since <= (2, 0) else "{}.{} or later".format(*case.since)
-    kept = storable_types.stored_type(case.kind)
+    kept = arrow_types.stored_type(case.kind)
     kept_as = "" if kept == case.kind else f"`{kept}`"
     return f"| `{case.title}` | `{given}` | {since} | {kept_as} | {', '.join(_not_inside(case))} |"
 
@@ -52,7 +52,7 @@ def _not_inside(case: Case) -> list[str]:
 
 def _instead(case: Case) -> str:
     try:
-        storable_types.check("c", case.kind, NEWEST)
+        arrow_types.check_storable("c", case.kind, NEWEST)
     except FailedPrecondition as error:
         return error.message.rpartition("Lance does not store it")[2].partition(". ")[2]
     raise ValueError(f"{case.title} is not refused")

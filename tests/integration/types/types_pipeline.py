@@ -13,26 +13,24 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.requests import AddColumnsRequest, BindColumnsRequest, ReplaceRequest, Status
-from leman_core.functions.validation import NewColumn
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import AddColumnsRequest, BindColumnsRequest, ReplaceRequest, Status
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
 from leman_core.settings import Settings
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.wire import convert
+from leman_core.wire import convert_plans
 from leman_executor.coordination.reservations import InProcessReservations
 from leman_executor.jobs.work_context import work_context
 from leman_executor.scheduling.work_queue import WorkQueue
 from leman_executor.worker.unit_runner import UnitRunner
-from leman_planner.catalog import Catalog
-from leman_planner.plan_maker import PlanMaker
+from leman_planner.catalog.table_catalog import Catalog
+from leman_planner.planning.plan_maker import PlanMaker
 
 SKIP = ErrorPolicy(rules=(ErrorRule(ErrorAction.SKIP),))
 
@@ -124,7 +122,7 @@ class Pipeline:
         """Works off one plan as the executor does, what it is told having been on the wire."""
         asked = BackfillSpec(self.database, table, column, **spec)
         plan = PlanMaker(LanceTables()).plan(asked)
-        header = convert.header_from_proto(convert.header_to_proto(plan.header))
+        header = convert_plans.header_from_proto(convert_plans.header_to_proto(plan.header))
         plan = Plan(header, plan.tasks)
         uri = f"{self.database}/{table}.lance"
         context = work_context(Job("job", "", JobState.RUNNING, asked, 0, 0), header, settings or Settings())

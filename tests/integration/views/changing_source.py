@@ -14,16 +14,23 @@ import pyarrow as pa
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from leman_core.model.compactions import Rewrite
-from leman_core.model.errors import NotFound
-from leman_core.model.refresh import RefreshMode, RefreshPlan, RefreshReason
-from leman_core.model.table import TableSnapshot
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
-from leman_core.storage import compactions
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views import source_records
-from leman_executor.refresh.diff.view_changes import RowOutcome, row_outcome
-from leman_planner.views.source_diff import changes
+from leman_core.model.service_errors import NotFound
+from leman_core.model.table import Rewrite, TableSnapshot
+from leman_core.model.view import (
+    IS_SET,
+    SOURCE_ROW_ID,
+    RefreshMode,
+    RefreshPlan,
+    RefreshReason,
+    ViewColumn,
+    ViewDefinition,
+    ViewFormat,
+    ViewQuery,
+)
+from leman_core.storage import compaction_history, view_side_files
+from leman_core.storage.lance_tables import LanceTables
+from leman_executor.refresh.row_diff import RowOutcome, row_outcome
+from leman_planner.views.source_changes import changed_fragments
 
 _FRAGMENT = 8
 
@@ -205,23 +212,27 @@ class View:
             mode=RefreshMode.INCREMENTAL,
             reason=RefreshReason.SOURCE_CHANGED,
             message="",
-            changes=changes(self.query, base, then, lambda: self.compactions(target)),
+            changes=changed_fragments(self.query, base, then, lambda: self.compactions(target)),
         )
 
     def keep(self) -> None:
         """Records the base version, as a refresh does."""
-        self.record = source_records.write(self.uri, self.query, self.source.uri, self.base, self.record)
+        self.record = view_side_files.write_source_record(self.uri, self.query, self.source.uri, self.base, self.record)
 
     def base_snapshot(self, tables: LanceTables) -> TableSnapshot:
         try:
             return tables.snapshot(self.source.uri, self.base)
         except NotFound:
-            found = source_records.read(self.uri, self.record, self.source.uri)
+            found = view_side_files.read_source_record(self.uri, self.record, self.source.uri)
             assert found is not None
             return found.snapshot
 
     def compactions(self, target: int) -> list[Rewrite]:
-        return compactions.between(self.source.uri, *sorted([self.base, target])) if self.history else []
+        return (
+            compaction_history.compactions_between(self.source.uri, *sorted([self.base, target]))
+            if self.history
+            else []
+        )
 
     def refresh(self, target: int, *, exact: bool = True) -> RowOutcome:
         """Applies what the comparison says, and checks it. Unless it has to be `exact`, rows that nobody touched may be

@@ -13,8 +13,8 @@ import pytest
 
 import leman
 from leman_core.model.view_metadata import QUERY
-from leman_core.storage.views import scratch_table as view_scratch
-from leman_executor.refresh.file_layout import scratch_table
+from leman_core.storage import scratch_table as view_scratch
+from leman_executor.refresh.view_writer import scratch_table_name
 from tests.integration.backfills.test_pauses import paused
 from tests.integration.call_log import numbers
 
@@ -27,7 +27,7 @@ def folders(db) -> set[str]:
 
 def leave_scratch(db, view: str) -> None:
     """What a refresh leaves that was killed."""
-    uri = f"{db.uri}/{scratch_table(view, 'ab' * 16)}.lance"
+    uri = f"{db.uri}/{scratch_table_name(view, 'ab' * 16)}.lance"
     view_scratch.create(uri, "digest", [np.arange(3, dtype=np.int64)], REST)
 
 
@@ -52,7 +52,7 @@ def test_a_view_goes_with_its_scratch_tables_and_nothing_else_does(db, call_log)
 
     db.drop_view("v")
 
-    assert folders(db) == {"t.lance", "v_2.lance", f"{scratch_table('v_2', 'ab' * 16)}.lance"}
+    assert folders(db) == {"t.lance", "v_2.lance", f"{scratch_table_name('v_2', 'ab' * 16)}.lance"}
     assert db.table_names() == ["t", "v_2"]
     assert [udf.name for udf in db.udfs()] == ["double_seen"]
     assert db.open_view("v_2").refresh(progress=False).mode == "no_op"
@@ -190,7 +190,7 @@ def test_a_paused_refresh_whose_view_was_made_anew_leaves_nothing(db, call_log, 
         future.cancel()
         with pytest.raises(leman.JobCancelled):
             future.result(60)
-    assert folders(db) == {"t.lance", "v.lance", f"{scratch_table('v', 'ab' * 16)}.lance"}
+    assert folders(db) == {"t.lance", "v.lance", f"{scratch_table_name('v', 'ab' * 16)}.lance"}
     assert view.count_rows() == 200
     assert view.refresh(progress=False).mode == "no_op"
 

@@ -10,7 +10,7 @@ import pytest
 
 import leman
 from leman_core.model import view_metadata
-from leman_core.storage.views.definitions import definition_in
+from leman_core.storage.view_data_files import definition_in
 from tests.conftest import System
 from tests.integration.call_log import CallLog, numbers
 from tests.integration.views.view_lake import ViewLake, column

@@ -10,14 +10,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leman_coordinator.views.requests import ViewFile
-from leman_core.model.refresh import RefreshMode, RefreshPlan, RefreshReason
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewDefinition, ViewFormat, ViewQuery
-from leman_core.storage import compactions
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views import files as view_files
-from leman_executor.refresh.diff.view_changes import row_outcome
-from leman_planner.views.source_diff import changes
+from leman_coordinator.commits.commit_requests import ViewFile
+from leman_core.model.view import (
+    IS_SET,
+    SOURCE_ROW_ID,
+    RefreshMode,
+    RefreshPlan,
+    RefreshReason,
+    ViewColumn,
+    ViewDefinition,
+    ViewFormat,
+    ViewQuery,
+)
+from leman_core.storage import compaction_history
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.lance_tables import LanceTables
+from leman_executor.refresh.row_diff import row_outcome
+from leman_planner.views.source_changes import changed_fragments
 from tests.integration.commits.view_commit_helpers import DATA, View, one, values
 
 
@@ -43,14 +52,16 @@ class Upper:
         """(appended, recomputed, evicted), as row ids of the lower view: the same whether the plan knows of compactions
         or not."""
         base, target = base or self.base, target or self.lower.open().version
-        known = self._outcome(base, target, lambda: compactions.between(self.lower.uri, *sorted([base, target])))
+        known = self._outcome(
+            base, target, lambda: compaction_history.compactions_between(self.lower.uri, *sorted([base, target]))
+        )
         assert known == self._outcome(base, target, tuple)
         return known
 
     def _outcome(self, base, target, compactions):
         tables = LanceTables()
         versions = [tables.snapshot(self.lower.uri, version) for version in (base, target)]
-        found = changes(self.query, *versions, compactions)
+        found = changed_fragments(self.query, *versions, compactions)
         definition = ViewDefinition(
             query=self.query,
             source_uri=self.lower.uri,

@@ -13,16 +13,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leman_core.model.refresh import RefreshMode
-from leman_core.model.sorted_sets import without
-from leman_core.model.view import SOURCE_ROW_ID
-from leman_core.storage.views.row_facts import NO_ROWS, RowFacts
-from leman_core.storage.views.source import SourceRows
-from leman_core.storage.views.view_order import in_view_order
-from leman_executor.refresh.diff import row_diff as view_differences
-from leman_executor.refresh.diff import view_changes, view_rows
-from leman_executor.refresh.diff.view_changes import every_row, row_outcome
-from leman_executor.refresh.diff.view_rows import held
+from leman_core.model.row_ids import difference
+from leman_core.model.view import SOURCE_ROW_ID, RefreshMode
+from leman_core.storage.source_rows import NO_ROWS, RowFacts, SourceRows
+from leman_core.storage.view_data_files import in_view_order
+from leman_executor.refresh import row_diff
+from leman_executor.refresh import row_diff as view_differences
+from leman_executor.refresh.row_diff import every_row, row_outcome, view_row_ids
 from tests.integration.commits.view_commit_helpers import View as CommittedView
 from tests.integration.views.changing_source import Row, Source, View
 
@@ -137,7 +134,7 @@ def test_the_filter_is_read_for_rows_that_are_new_or_other(source, view):
 def test_the_view_is_not_read_where_rows_only_came(source, view, monkeypatch):
     source.append(6)
     plan = view.plan(source.version)
-    monkeypatch.setattr(view_changes, "held", lambda *_: pytest.fail("the view was read"))
+    monkeypatch.setattr(row_diff, "view_row_ids", lambda *_: pytest.fail("the view was read"))
     assert row_outcome(plan).append.tolist() == [43, 44, 45]
 
 
@@ -213,7 +210,7 @@ def test_new_rows_of_a_shuffled_view_are_shuffled_among_themselves(source, view)
     plan = view.plan(source.version)
     query = dataclasses.replace(plan.definition.query, shuffle=True, seed=5)
     found = row_outcome(dataclasses.replace(plan, definition=dataclasses.replace(plan.definition, query=query)))
-    wanted = without(np.array(view.should_hold(source.version)), np.array(view.rows))
+    wanted = difference(np.array(view.should_hold(source.version)), np.array(view.rows))
     assert found.append.tolist() == in_view_order(wanted, query).tolist() != wanted.tolist()
 
 
@@ -263,10 +260,10 @@ def test_the_view_is_searched_where_the_wanted_rows_are(tmp_path, monkeypatch, d
     dataset = lance.dataset(made.uri)
     placed = dataset.scanner(columns=[SOURCE_ROW_ID], with_row_address=True).to_table()
     there = dict(zip(placed[SOURCE_ROW_ID].to_pylist(), placed["_rowaddr"].to_pylist(), strict=True))
-    ids, addresses = held(made.uri, dataset.version, np.array(wanted, np.int64))
+    ids, addresses = view_row_ids(made.uri, dataset.version, np.array(wanted, np.int64))
     assert ids.tolist() == [i for i in wanted if i in there]
     assert addresses.tolist() == [there[i] for i in ids.tolist()]
-    looked_at = view_rows._fragments_with(dataset, np.array(wanted, np.int64))
+    looked_at = row_diff._fragments_with(dataset, np.array(wanted, np.int64))
     if shuffle:
         assert looked_at is None
     else:
@@ -280,5 +277,5 @@ def test_every_fragment_is_searched_of_a_view_that_was_compacted(tmp_path):
     made = CommittedView(str(tmp_path)).made(rows=30, most=10)
     lance.dataset(made.uri).optimize.compact_files(target_rows_per_fragment=20)
     dataset = lance.dataset(made.uri)
-    assert view_rows._fragments_with(dataset, np.array([3])) in (None, dataset.get_fragments())
-    assert held(made.uri, dataset.version, np.array([3]))[0].tolist() == [3]
+    assert row_diff._fragments_with(dataset, np.array([3])) in (None, dataset.get_fragments())
+    assert view_row_ids(made.uri, dataset.version, np.array([3]))[0].tolist() == [3]

@@ -12,15 +12,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leman_coordinator.verification.report import FindingCounts, Flaw, Subject
-from leman_coordinator.verification.verifier import verify
-from leman_core.model.errors import NotFound, Unavailable
-from leman_core.model.refresh import RefreshMode, RefreshPolicy, RefreshReason
-from leman_core.model.view import SOURCE_ROW_ID, ViewFunction
+from leman_coordinator.verification.database_verification import verify
+from leman_coordinator.verification.verification_report import FindingCounts, Flaw, Subject
+from leman_core.model.service_errors import NotFound, Unavailable
+from leman_core.model.view import SOURCE_ROW_ID, RefreshMode, RefreshPolicy, RefreshReason, ViewFunction
 from leman_core.model.view_metadata import BASE_RECORD, read
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views import source_records
-from leman_core.storage.views.source import SourceRows
+from leman_core.storage import view_side_files
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.source_rows import SourceRows
 from tests.integration.views.changing_source import Source, View
 from tests.integration.views.test_view_changes import STEPS
 from tests.integration.views.view_lake import ViewLake, column
@@ -117,7 +116,7 @@ def test_a_row_of_the_record_is_a_row_of_the_version(source, view):
     source.delete("id > 36")
     view.refresh(source.version)
     view.keep()
-    known = source_records.read(view.uri, view.record, source.uri)
+    known = view_side_files.read_source_record(view.uri, view.record, source.uri)
     rows = SourceRows(source.uri, source.version)
     fragments = [f.fragment_id for f in rows.dataset.get_fragments()]
     for bounds in ((), (5, 20)):
@@ -130,10 +129,10 @@ def test_a_row_of_the_record_is_a_row_of_the_version(source, view):
 
 def test_row_ids_that_the_manifest_does_not_have_are_kept_too(source, view, monkeypatch):
     source.delete("id = 3")
-    monkeypatch.setattr(source_records, "inline_row_ids", lambda _: {})
+    monkeypatch.setattr(view_side_files, "inline_row_ids", lambda _: {})
     view.base = source.version
     view.keep()
-    known = source_records.read(view.uri, view.record, source.uri)
+    known = view_side_files.read_source_record(view.uri, view.record, source.uri)
     assert known.rows_of(range(9)).ids.tolist() == SourceRows(source.uri, source.version).rows_of(range(9)).ids.tolist()
 
 
@@ -142,9 +141,9 @@ def test_a_record_that_was_changed_is_none(source, view):
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
-    assert source_records.read(view.uri, view.record, source.uri) is None
+    assert view_side_files.read_source_record(view.uri, view.record, source.uri) is None
     with pytest.raises(NotFound, match="no record"):
-        source_records.read_for(view.uri, view.record, source.uri, view.base)
+        view_side_files.read_or_rebuild_source_record(view.uri, view.record, source.uri, view.base)
 
 
 def test_a_record_is_small(tmp_path):
@@ -152,7 +151,7 @@ def test_a_record_is_small(tmp_path):
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table({"x": range(1_000_000)}), uri, enable_stable_row_ids=True, max_rows_per_file=10_000)
     view = View(Source(uri), None)
-    name = source_records.write(str(tmp_path / "v.lance"), view.query, uri, 1)
+    name = view_side_files.write_source_record(str(tmp_path / "v.lance"), view.query, uri, 1)
     assert (tmp_path / "v.lance" / "_refresh" / name).stat().st_size < 16_000
 
 
@@ -170,7 +169,7 @@ def lake(tmp_path):
 
 def keep(lake, uri):
     found = read(lake.open().schema)
-    name = source_records.write(uri, found.query, found.source_uri, found.base_version)
+    name = view_side_files.write_source_record(uri, found.query, found.source_uri, found.base_version)
     lake.record(found.base_version, record=name)
 
 
@@ -205,7 +204,9 @@ def test_what_needs_values_of_the_recorded_version_is_built_anew(lake):
     page = read(lake.open("page").schema)
     uri = f"{lake.database}/page.lance"
     lake.record(
-        page.base_version, "page", record=source_records.write(uri, page.query, page.source_uri, page.base_version)
+        page.base_version,
+        "page",
+        record=view_side_files.write_source_record(uri, page.query, page.source_uri, page.base_version),
     )
     lance.write_dataset(lake.source().to_table(limit=3), lake.uri, mode="append")
     clean(lake)

@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model import view_metadata
-from leman_core.model.errors import Aborted, NotFound
+from leman_core.model.service_errors import Aborted, NotFound
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
-from leman_core.storage.views import files as view_files
-from leman_core.storage.views import range_scan
-from leman_core.storage.views.source import SourceRows, plain
+from leman_core.storage import source_rows
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.source_rows import SourceRows, plain_columns
 
 BLOB = {"lance-encoding:blob": "true"}
 
@@ -65,7 +65,7 @@ def test_values_come_in_the_order_of_the_ids_and_as_often(source):
 
 def test_blobs_of_both_kinds_come_as_bytes(source):
     keys = [4, 9, 8, 1]
-    found = source.take(ids_of(source, keys), {**plain(["new", "id"]), "renamed": "old"})
+    found = source.take(ids_of(source, keys), {**plain_columns(["new", "id"]), "renamed": "old"})
     assert found.schema.names == ["new", "id", "renamed"]
     assert found["new"].to_pylist() == [b"n%d" % k if k % 4 else None for k in keys]
     assert found["renamed"].to_pylist() == [b"o%d" % k if k % 3 else None for k in keys]
@@ -138,7 +138,7 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
     lance.write_dataset(
         schema.empty_table(), uri, enable_stable_row_ids=True, data_storage_version=view_files.storage_version(schema)
     )
-    taken = source.take(np.arange(4, 9), plain(["old", "new"]))
+    taken = source.take(np.arange(4, 9), plain_columns(["old", "new"]))
     batch = pa.record_batch([pa.array(range(4, 9)), pa.array([True] * 5), *taken.columns], names=schema.names)
     staged = view_files.stage_append(uri, schema, [batch])
     made = lance.FragmentMetadata(0, [lance.fragment.DataFile.create(lance.dataset(uri), staged.file)], 5)
@@ -154,7 +154,7 @@ def test_wide_rows_and_blobs_pass_into_a_view_and_out_of_it(tmp_path):
 @pytest.mark.parametrize("stable", [True, False])
 @pytest.mark.parametrize("history", ["none", "deleted", "updated", "compacted"])
 def test_many_rows_come_alike_whether_they_are_scanned_or_taken(tmp_path, monkeypatch, step, stable, history):
-    monkeypatch.setattr(range_scan, "_LEAST_SCAN", 4)
+    monkeypatch.setattr(source_rows, "_LEAST_SCAN", 4)
     uri = f"{tmp_path}/t.lance"
     data = pa.table({"id": range(100), "s": [f"s{i}" for i in range(100)]})
     lance.write_dataset(data, uri, max_rows_per_file=40, enable_stable_row_ids=stable)

@@ -8,15 +8,14 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
-from leman_core.model.refresh import RefreshSpec
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, ViewFunction, ViewQuery
 from leman_core.model.view_metadata import identity, read, updates
-from leman_core.storage.commit_history import properties
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.transactions import commit_properties
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_planner.views.catalog import ViewCatalog
 from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.planner.planner_lake import rows
 
 ROWS = 10
@@ -123,7 +122,10 @@ def append(uri, name, count):
 
 def commit(dataset, operation):
     transaction = lance.Transaction(
-        dataset.version, operation, secrets.token_hex(16), transaction_properties=properties(["request"], ["job"])
+        dataset.version,
+        operation,
+        secrets.token_hex(16),
+        transaction_properties=commit_properties(["request"], ["job"]),
     )
     return lance.LanceDataset.commit(dataset, transaction)
 

@@ -10,7 +10,7 @@ from benchmarks.load.front import Front, Noted
 from benchmarks.load.generator import Outcomes, Target, _is_explained
 from benchmarks.load.targets import judged
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import NotFound, ResourceExhausted
+from leman_core.model.service_errors import NotFound, ResourceExhausted
 from leman_core.server import status
 
 TARGET = Target("127.0.0.1:1", "/x/Y", (b"",))

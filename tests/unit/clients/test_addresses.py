@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import leman
-from leman._addresses import addresses
-from leman._names import database_uri, far_uri
-from leman._request_id import derived, id_of
-from leman._row_changes import check_sql
-from leman._token import Token
+from leman._locations import database_uri, far_uri
+from leman._table import check_sql
+from leman._wire.credentials import Token, parse_addresses
+from leman._wire.wire_values import checked_request_id, derived_request_id
 from leman.errors import InvalidArgument
 
 
@@ -28,7 +27,7 @@ from leman.errors import InvalidArgument
     ],
 )
 def test_addresses_are_taken_once_each(given: Any, meant: tuple[str, ...]):
-    assert addresses(given) == meant
+    assert parse_addresses(given) == meant
 
 
 @pytest.mark.parametrize(
@@ -77,9 +76,9 @@ def test_a_relative_path_without_an_endpoint_is_a_folder_of_this_machine(tmp_pat
 @pytest.mark.parametrize("given", [5, b"load", "", ["load"]])
 def test_what_is_no_request_id_is_refused(given: Any):
     with pytest.raises(InvalidArgument, match=r"^request_id.* (give one|leave it out)"):
-        id_of(given)
+        checked_request_id(given)
     with pytest.raises(InvalidArgument):
-        derived(given, "rows")
+        derived_request_id(given, "rows")
 
 
 @pytest.mark.parametrize("token", ["secret\n", "sec ret", "secrét", "\tsecret"])
@@ -95,10 +94,12 @@ def test_a_token_that_no_call_can_carry_is_refused_and_not_shown(token: str):
 
 
 def test_the_id_of_a_further_change_is_nobody_elses():
-    assert derived(None, "rows") is None
-    assert derived("load", "rows") == derived("load", "rows") != derived("load", "other")
-    assert str(derived("load", "rows")).startswith("load-rows-")
-    assert derived("load", "rows") not in {"load-rows", derived("load-rows", "rows")}
+    assert derived_request_id(None, "rows") is None
+    assert (
+        derived_request_id("load", "rows") == derived_request_id("load", "rows") != derived_request_id("load", "other")
+    )
+    assert str(derived_request_id("load", "rows")).startswith("load-rows-")
+    assert derived_request_id("load", "rows") not in {"load-rows", derived_request_id("load-rows", "rows")}
 
 
 @pytest.mark.parametrize("wrong", [b"n > 5", 5, None])

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman._arguments import Arguments
+from leman._call_boundary import Arguments
 from leman.errors import InvalidArgument, LemanError
 
 #: What no parameter is meant to be given: a value of each kind that fits some other one.

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _systems
-from leman.cli import _services, main
-from leman.cli._errors import group_errors, message_head
+from leman._local import running_systems
+from leman.cli import _service_commands, main
+from leman.cli._job_commands import group_errors, message_head
 from leman.cli._output import moment, print_table
 from leman.progress import Display
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
@@ -477,7 +477,7 @@ def interrupted(monkeypatch):
         def update(self, job, events):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("leman.cli._backfill.make_display", lambda *_: Pressed())
+    monkeypatch.setattr("leman.cli._backfill_commands.make_display", lambda *_: Pressed())
 
 
 def test_an_interrupt_is_told_in_a_line(run, db, fake, monkeypatch):
@@ -551,15 +551,15 @@ def test_systems_are_a_line_each_on_a_narrow_terminal(monkeypatch, capsys, tmp_p
     served = {"databases": [f"{tmp_path}/lake", "/data/other", "/data/more"]}
     (tmp_path / "databases.json").write_text(json.dumps(served))
     other = said | {"python": "/a/project/with/quite/a/long/name/.venv/bin/python"}
-    found = [_systems.System(tmp_path, said), _systems.System(tmp_path / "nothing", other)]
-    monkeypatch.setattr(_systems, "running", lambda: found)
+    found = [running_systems.System(tmp_path, said), running_systems.System(tmp_path / "nothing", other)]
+    monkeypatch.setattr(running_systems, "list_systems", lambda: found)
     monkeypatch.setenv("HOME", str(tmp_path))
-    _services.ps()
+    _service_commands.ps()
     told = capsys.readouterr().out
     assert f" {tmp_path}/env/bin/python3.11 " in told
     assert f"  {tmp_path}/lake, /data/other and 1 more\n" in told
     shown = narrow(monkeypatch, 80)
-    _services.ps()
+    _service_commands.ps()
     _, one, two = shown(capsys.readouterr().out)
     assert re.match(r"4194305  session  0\.1\.0    \d\d:\d\d:\d\d +~/env +~/lake, .*…$", one)
     assert "  …a/long/name/.venv  no database" in two

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from leman import _systems
-from leman._systems import System
+from leman._local import running_systems
+from leman._local.running_systems import System
 from leman.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -32,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFi
 
 def other(python: str = sys.executable, *databases: str) -> System:
     """One that databases share which were opened in a shell with other settings."""
-    home = _systems.state_folder() / "systems" / "other"
+    home = running_systems.state_folder() / "systems" / "other"
     home.mkdir(parents=True)
     if databases:
         (home / "databases.json").write_text('{"databases": ["' + '", "'.join(databases) + '"]}')
@@ -50,7 +50,7 @@ def other(python: str = sys.executable, *databases: str) -> System:
 )
 def test_services_of_a_shell_with_other_settings_are_told_of(run, monkeypatch, python, databases, words):
     system = other(python, *databases)
-    monkeypatch.setattr(_systems, "running", lambda: [system])
+    monkeypatch.setattr(running_systems, "list_systems", lambda: [system])
     code, _, said = run("down")
     assert (code, words in said) == (0, True), said
     code, _, said = run("status")
@@ -70,7 +70,7 @@ def test_logs_without_services_here_say_where_those_of_an_installation_are(run):
 
 
 def test_logs_of_what_there_is_not_are_not_those_of_something_else(run, tmp_path):
-    logs = _systems.shared_home() / "logs"
+    logs = running_systems.shared_home() / "logs"
     logs.mkdir(parents=True)
     (logs / "executor.log").write_text("[job-1] counting\na line of the executor\n")
     assert run("logs") == (0, "[job-1] counting\na line of the executor\n", "")

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _contact, errors
+from leman import errors
+from leman._wire import channel
 from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
 from tests.certificates import Authority
 from tests.unit.clients.fake_services import FakeLeman, make_job, status
@@ -76,7 +77,7 @@ def test_wrong_token_is_a_permission_error(tmp_path):
 
 
 def test_endpoint_that_nobody_serves(tmp_path, monkeypatch):
-    monkeypatch.setattr(_contact, "FIRST_CONTACT", 0.2)
+    monkeypatch.setattr(channel, "FIRST_CONTACT", 0.2)
     with pytest.raises(errors.Unavailable, match=r"cannot reach .* at 127\.0\.0\.1:1") as caught:
         leman.connect(tmp_path, "127.0.0.1:1")
     assert isinstance(caught.value, ConnectionError)
@@ -92,7 +93,7 @@ def test_an_endpoint_of_something_else_is_told_as_such(tmp_path):
 
 
 def test_tls_with_what_speaks_none_is_told_at_once(tmp_path, fake, monkeypatch):
-    monkeypatch.setattr(_contact, "FIRST_CONTACT", 600.0)
+    monkeypatch.setattr(channel, "FIRST_CONTACT", 600.0)
     with pytest.raises(errors.Unavailable, match="speaks no TLS: leave tls_ca out"):
         leman.connect(tmp_path / "lake", fake.address, tls_ca=Authority(tmp_path).ca)
 
@@ -203,14 +204,14 @@ def test_other_calls_survive_when_the_services_have_moved(fake, tmp_path):
 def test_named_addresses_are_called_where_they_answer_and_the_endpoint_for_the_others(fake, tmp_path, monkeypatch):
     elsewhere = FakeLeman()
     elsewhere.start()
-    ask = _contact.ask
+    ask = channel.fetch_service_info
 
     def told(address, endpoints, *, timeout):
         info = ask(address, endpoints, timeout=timeout)
         info.executor_address, info.commit_coordinator_address = elsewhere.address, "127.0.0.1:1"
         return info
 
-    monkeypatch.setattr(_contact, "ask", told)
+    monkeypatch.setattr(channel, "fetch_service_info", told)
     with leman.connect(tmp_path, fake.address) as database:
         found = database._services._endpoints
         assert (found.planner, found.executor) == (fake.address, elsewhere.address)
@@ -249,7 +250,7 @@ def test_of_several_endpoints_the_first_that_answers_is_called_until_it_does_not
 
 
 def test_several_endpoints_that_nobody_serves_are_all_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(_contact, "FIRST_CONTACT", 0.2)
+    monkeypatch.setattr(channel, "FIRST_CONTACT", 0.2)
     with pytest.raises(errors.Unavailable, match=r"at 127\.0\.0\.1:1 or 127\.0\.0\.1:2: tried"):
         leman.connect(tmp_path, "127.0.0.1:1, 127.0.0.1:2")
 
@@ -613,14 +614,14 @@ def test_interrupt_cancels_the_job(fake, docs):
     assert [r.job_id for r in fake.named("CancelJob")] == ["job-1"]
     assert str(caught.value) == ("docs.n: cancelled; 4,000 rows are kept, and the same call goes on from there (job-1)")
     frames = traceback.extract_tb(caught.tb)
-    assert [Path(frame.filename).name for frame in frames] == ["test_client.py", "_tracebacks.py"]
+    assert [Path(frame.filename).name for frame in frames] == ["test_client.py", "_call_boundary.py"]
 
 
 def test_an_interrupt_tells_of_a_job_that_does_not_end_at_once(fake, docs, monkeypatch):
     def interrupt(_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("leman._future._CANCEL_SECONDS", 0.2)
+    monkeypatch.setattr("leman._jobs._CANCEL_SECONDS", 0.2)
     fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=make_job("job-1", "CANCELLING"))]
     with pytest.raises(KeyboardInterrupt, match="is being cancelled; 0 rows are kept"):
         docs.backfill("n", progress=interrupt)
@@ -652,7 +653,7 @@ def test_who_stops_waiting_for_a_job_hears_that_it_goes_on(fake, docs, monkeypat
     how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
     assert str(caught.value) == f"{'docs.n' if seen else 'job-1'}: the job goes on; {how}"
     frames = traceback.extract_tb(caught.tb)
-    assert {Path(frame.filename).name for frame in frames} == {"test_client.py", "_tracebacks.py"}
+    assert {Path(frame.filename).name for frame in frames} == {"test_client.py", "_call_boundary.py"}
     assert len(frames) <= 3
     assert not fake.named("CancelJob")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leman import ComputedColumn, errors
-from leman._column_graph import inputs_first
+from leman._table_model import inputs_first
 
 
 def column(name: str, *inputs: str) -> ComputedColumn:

@@ -22,10 +22,11 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _embedded, _service_file, _services_here, _systems, cli
-from leman._channel import Services
-from leman._systems import System
-from leman.cli import _services
+from leman import _installed, cli
+from leman._local import embedded_services, running_systems
+from leman._local.running_systems import System
+from leman._wire.channel import Services
+from leman.cli import _service_commands
 from leman.errors import InvalidArgument, StartFailed
 from tests.unit.clients.fake_services import FakeLeman
 
@@ -98,10 +99,10 @@ def services(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(folder))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield install
-    for pid, child in list(_service_file.children.items()):
+    for pid, child in list(running_systems.child_processes.items()):
         child.kill()
         child.wait()
-        del _service_file.children[pid]
+        del running_systems.child_processes[pid]
 
 
 @pytest.fixture
@@ -129,12 +130,12 @@ def write(db):
 
 def starts():
     """Process, session and folder of each supervisor that was started."""
-    return [line.split(maxsplit=2) for line in (_systems.shared_home() / "starts").read_text().splitlines()]
+    return [line.split(maxsplit=2) for line in (running_systems.shared_home() / "starts").read_text().splitlines()]
 
 
 def asked():
     """What they were told."""
-    return [json.loads(line) for line in (_systems.shared_home() / "asked").read_text().splitlines()]
+    return [json.loads(line) for line in (running_systems.shared_home() / "asked").read_text().splitlines()]
 
 
 def test_starts_once_and_is_found_again(fake, services, database):
@@ -143,14 +144,14 @@ def test_starts_once_and_is_found_again(fake, services, database):
     call(database)
     ((pid, session, folder),) = starts()
     assert pid == session  # detached: a Ctrl-C here does not reach it
-    assert folder == str(_systems.shared_home())
+    assert folder == str(running_systems.shared_home())
 
 
 def test_file_of_a_dead_supervisor_is_no_service(fake, services, database):
     services(SUPERVISOR, address=fake.address)
     call(database)
     os.kill(int(starts()[0][0]), signal.SIGKILL)
-    _service_file.children[int(starts()[0][0])].wait()
+    running_systems.child_processes[int(starts()[0][0])].wait()
     call(database)
     assert len(starts()) == 2
 
@@ -182,7 +183,7 @@ def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, da
     """It does not answer, and its process ends meanwhile: nobody waits for it any longer."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
-        _embedded.Embedded(str(database.absolute())).locate()
+        embedded_services.Embedded(str(database.absolute())).locate()
         services(SUPERVISOR, address=fake.address)
         (pid,) = (int(line[0]) for line in starts())
 
@@ -190,7 +191,7 @@ def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, da
             connection, _ = silent.accept()
             connection.close()
             os.kill(pid, signal.SIGKILL)
-            _service_file.children[pid].wait()
+            running_systems.child_processes[pid].wait()
 
         killer = threading.Thread(target=kill)
         killer.start()
@@ -204,7 +205,7 @@ def test_a_stopped_supervisor_that_does_not_answer_is_named(services, database):
         pytest.skip("needs /proc")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
-        _embedded.Embedded(str(database.absolute())).locate()
+        embedded_services.Embedded(str(database.absolute())).locate()
         (pid,) = (int(line[0]) for line in starts())
         os.kill(pid, signal.SIGSTOP)
         os.waitpid(pid, os.WUNTRACED)
@@ -232,7 +233,7 @@ def test_calls_go_on_when_the_whole_system_was_started_anew(fake, services, data
         pid = int(starts()[0][0])
         fake.stop()
         os.kill(pid, signal.SIGKILL)
-        _service_file.children[pid].wait()
+        running_systems.child_processes[pid].wait()
         fake.start()  # at another port
         services(SUPERVISOR, address=fake.address)
         assert db.table_names() == ["docs"]
@@ -290,13 +291,13 @@ def test_databases_share_one_system(fake, services, tmp_path):
 def test_other_settings_have_another_system(fake, services, tmp_path, monkeypatch):
     services(SUPERVISOR, address=fake.address)
     call(made(tmp_path / "a"))
-    first = _systems.shared_home()
+    first = running_systems.shared_home()
     monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", "1")
-    assert _systems.shared_home() != first
+    assert running_systems.shared_home() != first
     monkeypatch.setenv("LEMAN_TOKEN", "of a client")
-    second = _systems.shared_home()
+    second = running_systems.shared_home()
     monkeypatch.delenv("LEMAN_TOKEN")
-    assert _systems.shared_home() == second
+    assert running_systems.shared_home() == second
     call(made(tmp_path / "b"))
     assert len(starts()) == 1
     call(tmp_path / "a")
@@ -305,10 +306,10 @@ def test_other_settings_have_another_system(fake, services, tmp_path, monkeypatc
 
 def test_what_the_user_keeps_of_systems_is_for_nobody_else(services):
     services("")
-    folder = _systems.state_folder()
+    folder = running_systems.state_folder()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     folder.chmod(0o755)
-    assert stat.S_IMODE(_systems.state_folder().stat().st_mode) == 0o700
+    assert stat.S_IMODE(running_systems.state_folder().stat().st_mode) == 0o700
 
 
 def test_a_folder_of_another_user_is_not_taken(services, tmp_path, monkeypatch):
@@ -316,7 +317,7 @@ def test_a_folder_of_another_user_is_not_taken(services, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 12345)
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
     with pytest.raises(StartFailed, match=f"neither {tmp_path}/state/leman nor {tmp_path}/leman-12345 can be written"):
-        _systems.state_folder()
+        running_systems.state_folder()
 
 
 def test_an_idle_system_of_another_release_is_replaced(fake, services, database):
@@ -324,7 +325,7 @@ def test_an_idle_system_of_another_release_is_replaced(fake, services, database)
     call_warned(database, None)
     services(SUPERVISOR, address=fake.address)
     call(database)
-    assert _systems.serving(str(database)).said["version"] == leman.__version__
+    assert running_systems.system_serving(str(database)).said["version"] == leman.__version__
     assert "stop" in [told["do"] for told in asked()]
 
 
@@ -368,14 +369,14 @@ def test_one_python_by_its_other_names_is_one(fake, services, database, tmp_path
     keys = set()
     for name in names:
         monkeypatch.setattr(sys, "executable", str(name))
-        keys.add(_systems.key())
+        keys.add(running_systems.environment_key())
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             call(database)
     assert len(keys) == 1
     assert len(starts()) == 1
     monkeypatch.setattr(sys, "executable", str(tmp_path / "other" / "bin" / "python"))
-    assert _systems.key() not in keys
+    assert running_systems.environment_key() not in keys
 
 
 @pytest.mark.parametrize("path", ["", None, 5, b"lake", "a\0b"])
@@ -386,7 +387,7 @@ def test_what_is_no_path(path):
 
 def test_services_that_are_not_installed(monkeypatch, tmp_path, database):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(_services_here, "are_installed", lambda: False)
+    monkeypatch.setattr(_installed, "services_installed", lambda: False)
     with pytest.raises(StartFailed, match=r"install leman\[local\]") as caught:
         call(database)
     assert caught.value.reason == "SERVICES_NOT_INSTALLED"
@@ -395,7 +396,7 @@ def test_services_that_are_not_installed(monkeypatch, tmp_path, database):
 def test_slow_start_is_given_up(services, database):
     services("import signal; signal.pause()")
     with pytest.raises(StartFailed, match="not ready within"):
-        _embedded.Embedded(str(database.absolute()), deadline=0.5).locate()
+        embedded_services.Embedded(str(database.absolute()), deadline=0.5).locate()
 
 
 def test_one_that_lost_the_race_waits_for_the_winner(fake, services, database):
@@ -403,7 +404,7 @@ def test_one_that_lost_the_race_waits_for_the_winner(fake, services, database):
     services("import pathlib, sys; pathlib.Path('lost').touch(); sys.exit(4)")
 
     def win():
-        while not (_systems.shared_home() / "lost").exists():
+        while not (running_systems.shared_home() / "lost").exists():
             threading.Event().wait(0.01)
         services(SUPERVISOR, address=fake.address)
 
@@ -427,7 +428,7 @@ def unmended(fake, services, database, monkeypatch):
     """A system that runs, and does not write its file again."""
     services(SUPERVISOR, address=fake.address)
     call(database)
-    monkeypatch.setattr(_embedded, "_MEND_SECONDS", 0.3)
+    monkeypatch.setattr(embedded_services, "_MEND_SECONDS", 0.3)
     return database / "_leman"
 
 
@@ -450,19 +451,19 @@ def test_a_token_that_was_damaged_is_told(unmended):
 
 @pytest.mark.parametrize("change", [("{", ""), ('"token": "t"', '"token": "x"')])
 def test_a_damaged_file_that_is_mended_is_waited_for(unmended, monkeypatch, change):
-    monkeypatch.setattr(_embedded, "_MEND_SECONDS", 60.0)
+    monkeypatch.setattr(embedded_services, "_MEND_SECONDS", 60.0)
     file = unmended / "service.json"
     said = file.read_text()
     file.write_text(said.replace(*change))
     looked = threading.Event()
-    monkeypatch.setattr(_embedded, "_POLL", 0.01)
-    running = _service_file.ServiceFile.said
+    monkeypatch.setattr(embedded_services, "_POLL", 0.01)
+    running = running_systems.ServiceFile.said
 
     def look(self):
         looked.set()
         return running(self)
 
-    monkeypatch.setattr(_service_file.ServiceFile, "said", look)
+    monkeypatch.setattr(running_systems.ServiceFile, "said", look)
 
     def mend():
         looked.wait()
@@ -495,10 +496,10 @@ def held(folder, address):
 def test_who_reads_follows_the_system_that_serves_the_database_by_now(tmp_path, monkeypatch, reads):
     """Another system knows nothing of its jobs, and would take them for those of a dead one."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(_service_file, "is_alive", lambda _: True)
+    monkeypatch.setattr(running_systems, "is_alive", lambda _: True)
     (tmp_path / "lake" / "docs.lance").mkdir(parents=True)
-    locator = _embedded.Embedded(str(tmp_path / "lake"))
-    with held(_systems.shared_home(), "ours:1"):
+    locator = embedded_services.Embedded(str(tmp_path / "lake"))
+    with held(running_systems.shared_home(), "ours:1"):
         services = Services(locator)
         monkeypatch.setattr(locator, "locate_first", locator.locate)
         services.channel("executor", reads=True)
@@ -511,7 +512,7 @@ def test_who_reads_follows_the_system_that_serves_the_database_by_now(tmp_path, 
 
 def test_a_call_that_could_not_be_made_does_not_let_the_next_one_through(tmp_path, monkeypatch):
     (tmp_path / "lake" / "docs.lance").mkdir(parents=True)
-    locator, asked = _embedded.Embedded(str(tmp_path / "lake")), []
+    locator, asked = embedded_services.Embedded(str(tmp_path / "lake")), []
 
     def locate():
         asked.append(True)
@@ -526,8 +527,8 @@ def test_a_call_that_could_not_be_made_does_not_let_the_next_one_through(tmp_pat
 
 def test_systems_are_told_apart_by_what_changes_them():
     settings = [{}, {"JAVA_HOME": "/jvm"}, {"leman_spark__driver_memory": "2g"}, {"LEMAN_SPARK": "{}"}]
-    assert len({_systems.key(environment) for environment in settings}) == len(settings)
-    assert _systems.key({"HOME": "/root"}) == _systems.key({})
+    assert len({running_systems.environment_key(environment) for environment in settings}) == len(settings)
+    assert running_systems.environment_key({"HOME": "/root"}) == running_systems.environment_key({})
 
 
 @pytest.mark.parametrize(
@@ -543,10 +544,10 @@ def test_since_when_services_run_is_told_by_the_clock_here(tmp_path, ago, told, 
     time.tzset()
     try:
         begun = datetime.datetime.now(datetime.UTC) - ago
-        since = _services._since(System(tmp_path, {"started_at": begun.isoformat(timespec="seconds")}))
+        since = _service_commands._since(System(tmp_path, {"started_at": begun.isoformat(timespec="seconds")}))
         assert re.fullmatch(told, since)
         assert f"{begun.astimezone():%H:%M}" in since
     finally:
         monkeypatch.undo()
         time.tzset()
-    assert _services._since(System(tmp_path, {})) == ""
+    assert _service_commands._since(System(tmp_path, {})) == ""

@@ -11,7 +11,8 @@ import pytest
 from google.protobuf import duration_pb2
 from google.rpc import error_details_pb2
 
-from leman import _status, errors
+from leman import errors
+from leman._wire import conversions
 from tests.unit.clients.fake_services import status
 
 
@@ -34,7 +35,7 @@ from tests.unit.clients.fake_services import status
     ],
 )
 def test_class_by_reason_then_by_code(code, reason, kind, also):
-    error = _status.from_status(status(code, reason, "what to do", column="n"))
+    error = conversions.from_status(status(code, reason, "what to do", column="n"))
     assert type(error) is kind
     assert isinstance(error, also)
     assert str(error) == "what to do"  # KeyError would show quotes
@@ -72,8 +73,8 @@ class Failure(grpc.RpcError):
 )
 def test_a_call_that_was_cut_is_of_services_that_cannot_be_reached(code, details, reason, expected):
     failure = Failure(grpc.StatusCode[code], details, reason)
-    assert _status.code_of(failure) is grpc.StatusCode[expected]
-    assert _status.from_rpc(failure, service="executor", address="h:1").code == expected
+    assert conversions.code_of(failure) is grpc.StatusCode[expected]
+    assert conversions.from_rpc(failure, service="executor", address="h:1").code == expected
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_a_call_that_was_cut_is_of_services_that_cannot_be_reached(code, details
     ],
 )
 def test_failures_of_the_transport_are_told_without_noise(code, message):
-    error = _status.from_rpc(Failure(code, "ipv4 noise"), service="commit_coordinator", address="h:1")
+    error = conversions.from_rpc(Failure(code, "ipv4 noise"), service="commit_coordinator", address="h:1")
     assert message in str(error)
     assert ("noise" in str(error)) is (code is grpc.StatusCode.UNKNOWN)
 
@@ -122,7 +123,7 @@ def test_an_error_has_its_code_the_fields_that_are_wrong_and_when_to_try_again()
     ):
         told.details.add().Pack(detail)
 
-    error = _status.from_status(told)
+    error = conversions.from_status(told)
 
     assert (error.code, error.retry_after) == ("RESOURCE_EXHAUSTED", 1.5)
     assert error.fields == (errors.FieldViolation("spec.where", "no SQL"),)

@@ -7,9 +7,10 @@ from typing import Any, cast
 import pyarrow as pa
 
 import leman
-from leman import _html, _notebook, _wire
+from leman import _notebook
 from leman._job_model import Jobs, RefreshResult
 from leman._table_model import ComputedColumn, KeptRows, RowError, RowErrors, RowStates, TableInfo, UdfInfo
+from leman._wire import conversions
 from leman.errors import LemanError, Unavailable
 from tests.unit.clients.fake_services import make_job, status
 
@@ -23,11 +24,11 @@ def test_text_is_escaped_wherever_it_comes_from():
     states = RowStates(1, 3, 0, 1, 1, (KeptRows(EVIL, EVIL, 1),))
     error = RowError("job", EVIL, 7, None, EVIL, EVIL, EVIL, 1, EVIL)
     shown = [
-        _html.table(info, {EVIL: states}),
-        _html.udf(UdfInfo(EVIL, EVIL, EVIL, (EVIL,), pa.int32(), stateful=False, source=EVIL)),
-        _html.row_errors(RowErrors([error])),
-        _html.error(LemanError(EVIL, reason=EVIL, facts={EVIL: EVIL})),
-        _html.panel(EVIL, _html.note(EVIL), _html.bar([(EVIL, 1, "red")])),
+        _notebook.table_html(info, {EVIL: states}),
+        _notebook.udf_html(UdfInfo(EVIL, EVIL, EVIL, (EVIL,), pa.int32(), stateful=False, source=EVIL)),
+        _notebook.row_errors_html(RowErrors([error])),
+        _notebook.error_html(LemanError(EVIL, reason=EVIL, facts={EVIL: EVIL})),
+        _notebook.html_panel(EVIL, _notebook.html_note(EVIL), _notebook.html_bar([(EVIL, 1, "red")])),
     ]
     for html in shown:
         assert "<script" not in html
@@ -35,13 +36,13 @@ def test_text_is_escaped_wherever_it_comes_from():
 
 
 def test_states_have_the_width_of_their_share():
-    html = _html.row_states(RowStates(1, 60, 5, 10, 30, (KeptRows("f", "1", 20),)))
+    html = _notebook.row_states_html(RowStates(1, 60, 5, 10, 30, (KeptRows("f", "1", 20),)))
     widths = {"computed: 40": "40.000", "kept of earlier versions: 20": "20.000", "failed: 10": "10.000"}
     for label, width in (widths | {"to compute: 30": "30.000"}).items():
         assert f'title="{label}" style="width:{width}%' in html
-    html = _html.row_states(RowStates(1, 60, 5, 10, 30, (), checkpointed=18, ready=4))
+    html = _notebook.row_states_html(RowStates(1, 60, 5, 10, 30, (), checkpointed=18, ready=4))
     assert all(text in html for text in ("checkpointed 18", "ready to commit 4", "to compute 8")), "they are paid for"
-    assert "width:0" not in _html.row_states(RowStates(1, 0, 0, 0, 0, ()))
+    assert "width:0" not in _notebook.row_states_html(RowStates(1, 0, 0, 0, 0, ()))
 
 
 def test_what_cannot_be_asked_is_shown_as_the_error_that_it_is(monkeypatch):
@@ -56,7 +57,9 @@ def test_what_cannot_be_asked_is_shown_as_the_error_that_it_is(monkeypatch):
 
 def job_of(number, error=None):
     more = {} if error is None else {"error": error}
-    return _wire.job(make_job(f"job-{number}", "FAILED" if more else "DONE", progress={"rows_committed": 1200}, **more))
+    return conversions.job(
+        make_job(f"job-{number}", "FAILED" if more else "DONE", progress={"rows_committed": 1200}, **more)
+    )
 
 
 def test_jobs_are_shown_as_a_table_of_the_first_ones():

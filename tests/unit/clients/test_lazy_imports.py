@@ -7,7 +7,7 @@ import sys
 
 _PROGRAM = """
 import sys
-import leman, leman.cli, leman.cli._catalog, leman.cli._jobs
+import leman, leman.cli, leman.cli._catalog_commands, leman.cli._job_commands
 database = leman.connect(sys.argv[1])
 print(database.table_names(), sorted({"lance", "numpy", "pandas", "pyarrow"} & set(sys.modules)))
 """

@@ -8,7 +8,6 @@ import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import lance
 import numpy as np
@@ -17,8 +16,10 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _exact_casts, _json_texts, _nested_types, errors, local
-from leman_core.functions import exact_casts, json_texts, nested_types
+from leman import errors, local
+from leman._local import value_casts
+from leman_core.functions import arrow_types, arrow_values
+from tests.twins import check_twins
 from tests.unit.clients.fake_services import FakeLeman
 
 ROWS = [{"text": "a", "n": 1}, {"text": "b", "n": 2}]
@@ -315,16 +316,8 @@ def test_a_filter_that_is_nested_too_deeply_is_refused_before_lance_sees_it(tmp_
     assert refused.value.reason == "INVALID_FILTER"
 
 
-@pytest.mark.parametrize(
-    ("of_services", "own"), [(json_texts, _json_texts), (nested_types, _nested_types), (exact_casts, _exact_casts)]
-)
-def test_rules_of_values_are_those_of_the_services(of_services, own):
-    said = Path(of_services.__file__).read_text()
-    said = said.replace("from leman_core.functions.nested_types", "from leman._nested_types")
-    assert (
-        said.replace("from leman_core.functions import json_texts", "from leman import _json_texts as json_texts")
-        == Path(own.__file__).read_text()
-    )
+def test_rules_of_values_are_those_of_the_services():
+    check_twins(value_casts, arrow_types, arrow_values)
 
 
 @pytest.mark.parametrize(

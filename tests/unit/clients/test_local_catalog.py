@@ -10,12 +10,13 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _local_catalog, cli
+from leman import cli
+from leman._local import local_reads
 from leman.errors import StartFailed, TableNotFound
 from leman_core.functions import binding
 from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog, computed_columns
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.catalog.table_catalog import Catalog, computed_columns
 
 ROWS = pa.table({"text": ["a", "b", "c", "d"], "box": [{"w": 1}] * 4})
 
@@ -58,9 +59,9 @@ def test_names_tables_and_rows_are_read_without_services(lake):
 
 
 def test_what_is_told_is_what_the_services_tell(lake):
-    found = _local_catalog.describe(str(lake), "docs")
+    found = local_reads.local_table(str(lake), "docs")
     catalog = Catalog(LanceTables())
-    assert catalog.tables(str(lake)) == _local_catalog.table_names(str(lake))
+    assert catalog.tables(str(lake)) == local_reads.table_names(str(lake))
     snapshot = catalog.table(str(lake), "docs")
     assert (found.uri, found.version, found.row_count, found.fragment_count, found.stable_row_ids) == (
         snapshot.uri,
@@ -80,7 +81,7 @@ def test_what_is_told_is_what_the_services_tell(lake):
 def test_what_makes_no_sense_is_asked_of_the_services(lake, entry):
     table = lance.dataset(f"{lake}/docs.lance")
     table.update_field_metadata({"n": {entry.decode(): "[1]"}})
-    assert _local_catalog.describe(str(lake), "docs") is None
+    assert local_reads.local_table(str(lake), "docs") is None
 
 
 def test_a_table_that_is_not_there_is_told_with_what_may_be_meant(lake):
@@ -96,7 +97,7 @@ def test_services_that_are_needed_anyway_are_asked(lake, monkeypatch, change):
     def locate(_self):
         raise StartFailed("asked")
 
-    monkeypatch.setattr("leman._embedded.Embedded.locate_first", locate)
+    monkeypatch.setattr("leman._local.embedded_services.Embedded.locate_first", locate)
     with leman.connect(lake) as db:
         if change == "expected":
             db._services.expect_writes()

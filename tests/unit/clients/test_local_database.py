@@ -10,7 +10,7 @@ import textwrap
 import pytest
 
 import leman
-from leman import _local_database
+from leman import _locations
 from leman.errors import InvalidArgument, NotFound, TableNotFound
 
 #: What takes longest to import, and no command needs to say that there is no database.
@@ -72,7 +72,7 @@ def test_an_empty_folder_is_no_database_and_stays_empty(typo):
 def test_it_is_made_with_its_first_table(typo):
     with leman.connect(typo) as db:
         db.create_table("docs", {"x": [1]}, exist_ok=True)  # although it looks first whether the table is there
-        assert _local_database.is_there(str(typo))
+        assert _locations.database_exists(str(typo))
         assert db._table("docs").to_arrow().num_rows == 1
     assert [entry.name for entry in typo.iterdir()] == ["docs.lance"]
 

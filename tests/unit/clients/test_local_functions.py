@@ -12,7 +12,9 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _local_errors, _local_udfs, _wire, cli
+from leman import cli
+from leman._local import local_reads
+from leman._wire import conversions
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.udf import (
@@ -28,9 +30,9 @@ from leman_core.model.udf import (
 from leman_core.model.work import RowFailure
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_core.wire.convert_udfs import udf_to_proto
-from leman_executor.convert_jobs import row_error_to_proto
+from leman_executor.api.convert_jobs import row_error_to_proto
+from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
-from leman_executor.history.row_errors import RowErrors
 from leman_executor.worker.error_store import JobErrors, errors_uri
 
 DEFINITIONS = (
@@ -69,12 +71,12 @@ def registry(lake):
 
 
 def test_functions_are_told_as_the_services_tell_them(lake, registry):
-    told = [_wire.udf_info(udf_to_proto(entry.udf)) for entry in registry.list()]
+    told = [conversions.udf_info(udf_to_proto(entry.udf)) for entry in registry.list()]
     assert [(udf.name, udf.version) for udf in told][:2] == [("far", "1"), ("full", "1")]
     with leman.connect(lake) as db:
         assert db.udfs() == told
         for name in ("plain", "plain@1", "full"):
-            assert db.udf(name) == _wire.udf_info(udf_to_proto(registry.get(*name.split("@")), with_source=True))
+            assert db.udf(name) == conversions.udf_info(udf_to_proto(registry.get(*name.split("@")), with_source=True))
         assert db.udf("plain").source == "def g"
 
 
@@ -88,9 +90,9 @@ def test_what_is_no_definition_the_services_are_asked_about(lake, registry):
     whole = file.read_bytes()
     for damaged in (whole[:-1], whole.replace(b"x + 1", b"x + 2"), b"[]", b"{}"):
         file.write_bytes(damaged)
-        assert _local_udfs.udfs(str(lake)) is None
+        assert local_reads.local_udfs(str(lake)) is None
     file.rename(file.with_name("sql@9.json")).write_bytes(whole)
-    assert _local_udfs.udfs(str(lake)) is None
+    assert local_reads.local_udfs(str(lake)) is None
 
 
 def failure(row, message):
@@ -112,13 +114,13 @@ def failed(lake):
     JobErrors(uri, "job-1", "y", "1").store([failure(1, "last")])
     JobErrors(uri, "job-1", "y", "1", store_messages=False).store([failure(4, "kept for oneself")])
     JobErrors(uri, "job-2", "y", "1").store([failure(2, "of another job")])
-    return RowErrors(str(lake))
+    return FailedRowPages(str(lake))
 
 
 @pytest.mark.parametrize(("column", "limit"), [(None, None), ("y", None), (None, 2), ("none's", None)])
 def test_failed_rows_are_told_as_the_services_tell_them(lake, failed, column, limit):
     rows, _ = failed.page("job-1", column or "", None, limit or 10)
-    told = [_wire.row_error(row_error_to_proto(row)) for row in rows]
+    told = [conversions.row_error(row_error_to_proto(row)) for row in rows]
     with leman.connect(lake) as db:
         assert list(db.get_errors("job-1", column, limit)) == told
         found = db.open_table("docs").get_errors(job_id="job-1", column_name=column, limit=limit)
@@ -127,18 +129,18 @@ def test_failed_rows_are_told_as_the_services_tell_them(lake, failed, column, li
 
 
 def test_a_job_that_nobody_knows_the_services_are_asked_about(lake, failed, monkeypatch):
-    assert _local_errors.errors(str(lake), "job-3", "", None) is None
-    monkeypatch.setattr(_local_errors, "_MANY", 2)
-    assert _local_errors.errors(str(lake), "job-1", "", None) is None
-    assert len(_local_errors.errors(str(lake), "job-2", "", None)) == 1
+    assert local_reads.local_errors(str(lake), "job-3", "", None) is None
+    monkeypatch.setattr(local_reads, "_MANY", 2)
+    assert local_reads.local_errors(str(lake), "job-1", "", None) is None
+    assert len(local_reads.local_errors(str(lake), "job-2", "", None)) == 1
 
 
 def test_failed_rows_that_are_gone_the_services_are_asked_about(lake, failed):
     job = Job("job-4", "", JobState.DONE, BackfillSpec(str(lake), "docs", "y"), 1_700_000_000.5, 1_700_000_001.5)
     JobHistory(str(lake)).save(dataclasses.replace(job, progress=dataclasses.replace(job.progress, rows_failed=1)))
     shutil.rmtree(errors_uri(str(lake)))
-    assert _local_errors.errors(str(lake), "job-4", "", None) is None
-    assert _local_errors.errors(str(lake), "job-2", "", None) == []
+    assert local_reads.local_errors(str(lake), "job-4", "", None) is None
+    assert local_reads.local_errors(str(lake), "job-2", "", None) == []
 
 
 @pytest.mark.parametrize("command", [["udfs", "ls"], ["udfs", "show", "full"], ["errors", "job-1"]])

@@ -12,15 +12,17 @@ import pytest
 from lance.optimize import Compaction
 
 import leman
-from leman import _local_jobs, _wire, cli
+from leman import cli
+from leman._local import local_reads
+from leman._wire import conversions
 from leman.errors import JobNotFound
-from leman_core.model.job import Job, JobError, JobState, Progress, Stall, deleted
+from leman_core.model.job import Job, JobError, JobState, Progress, Stall, deleted_job
 from leman_core.model.plan import BackfillSpec, Reason, ReasonCount
-from leman_core.model.ranges import RowRange
-from leman_core.model.refresh import RefreshMode, RefreshReason, RefreshResult, RefreshSpec
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import IndexCoverage
+from leman_core.model.view import RefreshMode, RefreshReason, RefreshResult, RefreshSpec
+from leman_executor.api.job_service import job_message
 from leman_executor.history.job_history import JobHistory
-from leman_executor.job_answers import job_message
 
 _FULL = {
     "progress": Progress(rows_total=9, rows_failed=2, udf_seconds=0.5, eta_seconds=3.0, bottleneck="udf", commits=1),
@@ -69,7 +71,7 @@ def job(lake, name: str, state: JobState, at: float = 1_700_000_000.5, **fields)
 
 
 def told_by_services(history: JobHistory) -> list[leman.Job]:
-    found = [_wire.job(job_message(job)) for job in history.load().values()]
+    found = [conversions.job(job_message(job)) for job in history.load().values()]
     return sorted(found, key=lambda job: (job.create_time, job.job_id), reverse=True)
 
 
@@ -88,7 +90,7 @@ def test_what_is_told_is_what_the_services_tell(lake, history):
         ]
     )  # fmt: skip
     told = told_by_services(history)
-    assert _local_jobs.jobs(str(lake)) == told
+    assert local_reads.local_jobs(str(lake)) == told
     assert [job.job_id for job in told] == ["job-failed", "job-view", "job-runs", "job-nothing", "job-done"]
 
 
@@ -98,13 +100,13 @@ def test_the_state_that_counts_is_told_whatever_was_compacted(lake, history):
     dataset = lance.dataset(history.uri)
     compaction = Compaction.plan(dataset, options={"target_rows_per_fragment": 1024})
     done = [task.execute(dataset) for task in compaction.tasks]
-    history.save_all([job(lake, "a", JobState.RUNNING), deleted(gone, 1_700_000_009.0)])
+    history.save_all([job(lake, "a", JobState.RUNNING), deleted_job(gone, 1_700_000_009.0)])
     history.save_all([job(lake, "late", JobState.RUNNING, executor="two", attempt=2)])
     history.save_all([job(lake, "late", JobState.FAILED, executor="one"), job(lake, "a", JobState.DONE)])
     history.save_all([job(lake, "a", JobState.FAILED)])
     Compaction.commit(lance.dataset(history.uri), done)
     history.tidy()
-    found = _local_jobs.jobs(str(lake))
+    found = local_reads.local_jobs(str(lake))
     assert found == told_by_services(JobHistory(str(lake)))
     assert {job.job_id: (job.state, job.attempt) for job in found} == {
         "job-late": ("RUNNING", 2),
@@ -123,7 +125,7 @@ def test_what_makes_no_sense_is_asked_of_the_services(lake, history, harm):
         table.update({"record": "'{}'"})
     elif harm == "noted":
         (lake / "_leman" / "damaged").mkdir()
-    assert _local_jobs.jobs(str(lake)) is None
+    assert local_reads.local_jobs(str(lake)) is None
 
 
 def test_listing_and_finding_jobs_starts_nothing_and_tells_of_those_that_wait(lake, history):
@@ -153,7 +155,7 @@ def test_a_job_that_is_not_there_is_asked_of_the_services(lake, history, monkeyp
     def locate(_self):
         raise JobNotFound("asked")
 
-    monkeypatch.setattr("leman._embedded.Embedded.locate_first", locate)
+    monkeypatch.setattr("leman._local.embedded_services.Embedded.locate_first", locate)
     with leman.connect(lake) as db, pytest.raises(JobNotFound, match="asked"):
         db.job("job-nowhere")
 

@@ -11,15 +11,17 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman import _local_views, _wire, cli
-from leman._view_wire import view_info, view_summary
+from leman import cli
+from leman._local import local_reads
+from leman._wire import conversions
+from leman._wire.conversions import view_info, view_summary
 from leman.v1 import catalog_pb2
 from leman_core.model import view_metadata as metadata
 from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire import convert_views
 from leman_planner.views.refresh_reader import ViewReader
-from leman_planner.views.view_listing import list_views
+from leman_planner.views.view_catalog import list_views
 
 _SCHEMA = pa.schema(
     [
@@ -88,7 +90,7 @@ def told_by_services(lake, name: str) -> leman.ViewInfo:
         schema=table.schema.serialize().to_pybytes(),
         stable_row_ids=table.stable_row_ids,
     )
-    return view_info(_wire.table_info(name, described), convert_views.view_to_proto(view))
+    return view_info(conversions.table_info(name, described), convert_views.view_to_proto(view))
 
 
 @pytest.mark.parametrize("name", ["adults", "loud"])
@@ -115,7 +117,7 @@ def test_all_views_are_listed_as_the_services_list_them(lake):
 def test_what_makes_no_sense_is_asked_of_the_services(lake, entry):
     table = lance.dataset(f"{lake}/adults.lance")
     table.update_schema_metadata({metadata.PREFIX + entry: "9"})
-    assert _local_views.summaries(str(lake)) is None
+    assert local_reads.local_view_summaries(str(lake)) is None
     with leman.connect(lake) as db, pytest.raises(AssertionError, match="leman_local"):
         db.open_view("adults")
 

@@ -8,9 +8,10 @@ from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 import leman
-from leman import _rows, _verify
-from leman._bundle_upload import upload
-from leman._channel import Endpoints, Services
+from leman import _maintenance
+from leman._functions.registration import upload_bundle
+from leman._wire import row_transfer
+from leman._wire.channel import Endpoints, Services
 from leman.v1 import catalog_pb2, tables_pb2, udf_pb2
 
 AWAY = "failed to connect to all addresses; last error: UNKNOWN: Connection refused"
@@ -105,9 +106,9 @@ class Cancellable:
 
 WAYS = {
     "a call that answers once": lambda services: services.catalog.DescribeTable(catalog_pb2.DescribeTableRequest()),
-    "a read": lambda services: _rows.RowStream(services, tables_pb2.ReadRowsRequest()),
-    "an upload": lambda services: upload(services, "lake", udf_pb2.PythonBundle(), b"code"),
-    "a verification": lambda services: _verify.verify(services, "lake", "", None),
+    "a read": lambda services: row_transfer.RowStream(services, tables_pb2.ReadRowsRequest()),
+    "an upload": lambda services: upload_bundle(services, "lake", udf_pb2.PythonBundle(), b"code"),
+    "a verification": lambda services: _maintenance.verify(services, "lake", "", None),
 }
 
 

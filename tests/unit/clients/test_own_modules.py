@@ -9,8 +9,8 @@ import textwrap
 
 import pytest
 
-from leman._modules import is_installed
-from leman._version_digest import derive_version
+from leman._functions.version_digest import derive_version
+from leman._installed import is_installed
 
 MAIN = """
     import pathlib, sys
@@ -97,7 +97,9 @@ def test_all_of_the_standard_library_is_installed():
     assert [name for name in sys.stdlib_module_names if not is_installed(name)] == []
 
 
-@pytest.mark.parametrize("name", ["os.path", "xml.etree.ElementTree", "pyexpat.errors", "numpy.linalg", "leman._udf"])
+@pytest.mark.parametrize(
+    "name", ["os.path", "xml.etree.ElementTree", "pyexpat.errors", "numpy.linalg", "leman._functions.udf_decorator"]
+)
 def test_parts_of_what_is_installed_are_installed(name):
     __import__(name)
     assert is_installed(name)

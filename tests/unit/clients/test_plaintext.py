@@ -10,10 +10,8 @@ from functools import partial
 import pytest
 
 import leman
-from leman._addresses import addresses, is_loopback
-from leman._channel import Endpoints
-from leman._contact import Remote
-from leman._token import Token
+from leman._wire.channel import Endpoints, Remote
+from leman._wire.credentials import Token, is_loopback, parse_addresses
 from leman.cli._options import connect_registry
 from leman.errors import InvalidArgument
 from tests.conftest import ROOT
@@ -38,7 +36,7 @@ def test_it_does_not_go_to_other_machines(address: str, token: str | Callable[[]
 @pytest.mark.parametrize("address", KNOWN["loopback"])
 def test_it_goes_to_this_machine(address: str):
     Remote(address, Token("t"), "")
-    assert all(map(is_loopback, addresses(address)))
+    assert all(map(is_loopback, parse_addresses(address)))
 
 
 @pytest.mark.parametrize("address", KNOWN["elsewhere"])

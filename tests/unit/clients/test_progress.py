@@ -12,8 +12,8 @@ from google.protobuf.duration_pb2 import Duration
 from rich.console import Console
 
 import leman
-from leman import _wire
 from leman._progress_view import render, row_states
+from leman._wire import conversions
 from leman.progress import (
     CallbackDisplay,
     Display,
@@ -46,11 +46,11 @@ HALF = {
 
 
 def job(state="RUNNING", progress=HALF, **fields):
-    return _wire.job(make_job("job-1", state, progress=dict(progress), **fields))
+    return conversions.job(make_job("job-1", state, progress=dict(progress), **fields))
 
 
 def event(message):
-    return _wire.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_COMMIT, message=message))
+    return conversions.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_COMMIT, message=message))
 
 
 class Terminal(io.StringIO):
@@ -137,7 +137,7 @@ def test_fast_job_leaves_one_line_and_no_bar():
 
 
 def test_what_a_job_waits_for_is_shown_until_rows_move():
-    wait = _wire.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_WAIT, message="Spark starts"))
+    wait = conversions.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_WAIT, message="Spark starts"))
     with LiveDisplay("docs.n", Console(file=Terminal(), width=120), quiet_seconds=60) as display:
         display.update(job(progress={}), [wait])
         display.update(job(progress={}), [])
@@ -149,7 +149,9 @@ def test_what_a_job_waits_for_is_shown_until_rows_move():
 @pytest.mark.parametrize("quiet_seconds", [0, 60])
 def test_what_a_job_lacks_has_a_line_that_stays(quiet_seconds, capsys):
     """Such as a job with environment variables, which does not go on by itself after a restart of all services."""
-    lacks = _wire.event(jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_RESOURCES, message="[KEY] is lost"))
+    lacks = conversions.event(
+        jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_RESOURCES, message="[KEY] is lost")
+    )
     console = Console(file=Terminal(), force_terminal=True, width=120)
     with LiveDisplay("docs.n", console, quiet_seconds=quiet_seconds) as display:
         display.update(job(), [lacks])

@@ -7,7 +7,7 @@ import pytest
 
 import leman
 from leman import errors
-from leman._column_changes import ColumnChange
+from leman._columns import ColumnChange
 from leman.v1 import catalog_pb2, jobs_pb2, udf_pb2
 from tests.unit.clients.fake_services import make_job, status
 

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman._request_id import derived
+from leman._wire.wire_values import derived_request_id
 from leman.v1 import tables_pb2
 from tests.unit.clients.fake_services import status
 
@@ -97,7 +97,7 @@ def test_rows_under_an_id_of_the_caller_s_go_through_the_services_also_where_the
     db._table("docs").add({"text": ["a"]}, request_id="orders")
     made = db.create_table("texts", {"text": ["a"]}, request_id="texts")
     headers = [parts[0].header.request_id for parts in fake.named("AppendRows")]
-    assert (headers, made.name) == (["orders", derived("texts", "rows")], "texts")
+    assert (headers, made.name) == (["orders", derived_request_id("texts", "rows")], "texts")
     with pytest.raises(leman.errors.InvalidArgument, match="request_id is empty"):
         made.delete("true", request_id="")
 

@@ -6,8 +6,8 @@ from google.rpc import code_pb2, status_pb2
 from typer.testing import CliRunner
 
 import leman
-from leman._rpc_words import COMMANDS, METHODS, for_command_line
-from leman._status import from_status
+from leman._message_text import COMMANDS, METHODS, for_command_line
+from leman._wire.conversions import from_status
 from leman.cli._app import app
 from leman_core.server.routes import public_services
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 import leman
-from leman import _source
+from leman._functions import source_code
 
 SCALE = 3
 API_KEY = "sk-very-secret"
@@ -106,7 +106,7 @@ def test_what_is_parsed_in_the_midst_of_parsing_does_no_harm() -> None:
         return deep(frames - 1) if frames else ast.parse("x + 1")
 
     with at_each_collection(lambda: parsed or parsed.append(deep(30))):
-        found = _source._parse("somewhere.py", LARGE)
+        found = source_code._parse("somewhere.py", LARGE)
     assert found is not None
     assert parsed
 
@@ -118,13 +118,13 @@ def test_threads_may_register_functions_at_once() -> None:
 
     def another() -> None:
         if len(others) < 3 and threading.current_thread() is threading.main_thread():
-            others.append(threading.Thread(target=_source._tree, args=["x + 1"]))
+            others.append(threading.Thread(target=source_code._tree, args=["x + 1"]))
             others[-1].start()
             others[-1].join(0.1)
             waited.append(others[-1].is_alive())
 
     with at_each_collection(another):
-        _source._tree(LARGE)
+        source_code._tree(LARGE)
     for thread in others:
         thread.join()
     assert waited[1:] == [True, True], "the first may have come before the parse began"

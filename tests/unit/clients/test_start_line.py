@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from leman._start_line import StartLine, parts_up
+from leman._local.embedded_services import StartLine, parts_up
 
 LOG = b"""old {"process": "redis", "event": "up"}
 {"process": "redis", "pid": 1, "event": "up", "level": "info"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leman._token import Token
+from leman._wire.credentials import Token
 from leman.errors import InvalidArgument
 
 

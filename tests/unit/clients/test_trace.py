@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from opentelemetry import trace
 
-from leman._channel import metadata
+from leman._wire.channel import metadata
 
 SPAN = trace.SpanContext(0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331, False, trace.TraceFlags(1))
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leman._types import accepts, gives
+from leman._signature import accepts, gives
 from tests.integration.types.matrix import Cell, allowed, cells, stored
 
 _NEWEST = (2, 2)

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman._bundle import make_bundle
-from leman._version_digest import derive_version
+from leman._functions.bundle import make_bundle
+from leman._functions.version_digest import derive_version
 from leman.errors import TypeMismatch, UdfDefinitionError
 from leman.v1 import udf_pb2
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import leman
-from leman._version_digest import derive_version
+from leman._functions.version_digest import derive_version
 from leman.errors import UdfDefinitionError, VersionRequired
 
 HELPERS = """

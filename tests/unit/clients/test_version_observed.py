@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman._bundle import make_bundle
-from leman._version_digest import derive_version
+from leman._functions.bundle import make_bundle
+from leman._functions.version_digest import derive_version
 from leman.errors import UdfDefinitionError
 
 #: Each is a module with a function `f`; K is 2, and 3 after the edit. MODELS run where their library is installed.
@@ -399,7 +399,7 @@ import dataclasses, enum, runpy, sys
 from typing import Annotated
 import attrs, msgspec, pydantic
 import pydantic.dataclasses
-from leman._version_digest import derive_version
+from leman._functions.version_digest import derive_version
 
 class Kind(enum.Enum):
     A = 1

@@ -12,7 +12,7 @@ import pytest
 
 import leman
 from leman import errors
-from leman._query import Query
+from leman._relation import Query
 from leman.progress import LineDisplay, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from tests.unit.clients.fake_services import make_job, make_view, status
@@ -377,10 +377,10 @@ def test_cascade_goes_to_the_latest_version_only(view):
 
 
 def test_lines_name_the_view():
-    from leman import _wire
+    from leman._wire import conversions
 
     out = io.StringIO()
-    job = _wire.job(refreshed(rows_added=1))
+    job = conversions.job(refreshed(rows_added=1))
     LineDisplay("adults", out).update(job, [])
     assert out.getvalue().startswith("adults: incremental")
     assert result_line(job).startswith("adults: ")

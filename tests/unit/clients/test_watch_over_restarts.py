@@ -9,9 +9,10 @@ import os
 import grpc
 import pytest
 
-from leman import _channel, _embedded, _patience, _service_file, _systems
-from leman._channel import Services
-from leman._future import JobFuture
+from leman._jobs import JobFuture
+from leman._local import embedded_services, running_systems
+from leman._wire import channel
+from leman._wire.channel import Services
 from leman.errors import StartFailed, Unavailable
 from leman.v1 import jobs_pb2
 from tests.unit.clients.fake_services import FakeLeman, make_job
@@ -22,7 +23,7 @@ class System:
 
     def __init__(self, database, kind, address):
         self.place = database / "_leman"
-        self._home = self.place if kind == "up" else _systems.shared_home()
+        self._home = self.place if kind == "up" else running_systems.shared_home()
         said = dict.fromkeys(("planner", "executor", "commit_coordinator"), address)
         self._said = json.dumps({**said, "pid": os.getpid(), "token": "", "home": str(self._home)})
         self.begin()
@@ -54,7 +55,7 @@ def fake():
 @pytest.fixture
 def database(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr(_service_file, "is_alive", lambda _: True)
+    monkeypatch.setattr(running_systems, "is_alive", lambda _: True)
     (tmp_path / "lake" / "docs.lance").mkdir(parents=True)
     (tmp_path / "lake" / "_leman").mkdir()
     return tmp_path / "lake"
@@ -65,8 +66,8 @@ def services(database, monkeypatch):
     def start(*_):
         raise StartFailed("others were started")
 
-    monkeypatch.setattr(_embedded.Embedded, "_start", start)
-    made = Services(_embedded.Embedded(str(database)))
+    monkeypatch.setattr(embedded_services.Embedded, "_start", start)
+    made = Services(embedded_services.Embedded(str(database)))
     yield made
     made.close()
 
@@ -93,7 +94,7 @@ def test_services_that_are_restarted_are_waited_for(fake, services, database, ki
         next(steps)()
         return True
 
-    monkeypatch.setattr(_patience.Patience, "pause", pause)
+    monkeypatch.setattr(channel.RetryBudget, "pause", pause)
     fake.scripts.clear()
     assert [update.job.state for update in watch] == ["DONE"]
     assert list(steps) == []
@@ -108,7 +109,7 @@ def test_who_has_ended_them_is_told_that_nobody_starts_others_and_the_next_call_
     system = System(database, kind, fake.address)
     watch = begun(fake, services, database)
     how(system)
-    monkeypatch.setattr(_patience.Patience, "pause", lambda *_: False)
+    monkeypatch.setattr(channel.RetryBudget, "pause", lambda *_: False)
     with pytest.raises(Unavailable, match=r"the services have ended, .* the next call starts them") as caught:
         next(watch)
     assert not isinstance(caught.value, StartFailed)
@@ -144,7 +145,7 @@ def test_a_watch_starts_none_because_another_one_beside_it_has_given_up(
             next(watch)
         return True
 
-    monkeypatch.setattr(_patience.Patience, "pause", pause)
+    monkeypatch.setattr(channel.RetryBudget, "pause", pause)
     with pytest.raises(Unavailable, match="the services have ended") as caught:
         next(beside)
     assert not isinstance(caught.value, StartFailed)
@@ -152,7 +153,7 @@ def test_a_watch_starts_none_because_another_one_beside_it_has_given_up(
 
 
 def test_a_watch_that_heard_nothing_for_long_starts_services_as_any_call_does(fake, services, database, monkeypatch):
-    monkeypatch.setattr(_channel, "_SILENCE", -1000.0)
+    monkeypatch.setattr(channel, "_SILENCE", -1000.0)
     system = System(database, "shared", fake.address)
     watch = begun(fake, services, database)
     system.ended()
@@ -164,6 +165,6 @@ def test_services_that_are_coming_up_are_waited_for_by_every_call(services, data
     """As `leman up` has the database's lock long before it can be called."""
     system = System(database, "up", "there:1")
     (system.place / "service.json").unlink()
-    monkeypatch.setattr(_embedded.time, "sleep", lambda _: system.announce())
+    monkeypatch.setattr(embedded_services.time, "sleep", lambda _: system.announce())
     assert services._locator.locate().planner == "there:1"
     system.killed()

@@ -8,15 +8,14 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from leman_coordinator.garbage.references import CHECKPOINTS, DATA, Uses
-from leman_coordinator.garbage.retention import Inventory, PartialStates
+from leman_coordinator.garbage.retention import CHECKPOINTS, DATA, Inventory, PartialStates, Uses
 from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.garbage import DAY, OpenJob, StoredFile
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, ColumnInput
-from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.checkpoint_records import FragmentRecord
 
 URI = "/lake/t.lance"
 ROWS = 10

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.tables.arrow_stream import is_compressed
+from leman_coordinator.tables.arrow_streams import is_compressed
 
 
 @pytest.mark.parametrize("compression", [None, "zstd", "lz4"])

@@ -11,19 +11,18 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
+from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import checkpointed_rows
 from leman_coordinator.lance_io.row_reading import open_rows
-from leman_coordinator.tables.requests import ReadRequest
 from leman_core.functions import binding
 from leman_core.model import keys
-from leman_core.model.errors import InvalidArgument
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
-from leman_core.storage.checkpoints import FragmentRecord, LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.checkpoints.rows import Piece, to_checkpoint
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.checkpoint_records import FragmentRecord, Piece, to_checkpoint
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.lance_tables import LanceTables
 
 ROWS = 10
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

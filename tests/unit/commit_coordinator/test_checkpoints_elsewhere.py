@@ -11,17 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.garbage.collector import GarbageCollector
-from leman_coordinator.lance_io import folder_removal, table_removal, view_drop
-from leman_coordinator.verification.tables import TableCheck
-from leman_core.model.errors import Unavailable
+from leman_coordinator.garbage.garbage_collector import GarbageCollector
+from leman_coordinator.lance_io import table_removal
+from leman_coordinator.verification.table_verification import TableCheck
 from leman_core.model.garbage import Use
-from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore, checkpoint_root, in_own_folder
-from leman_core.storage.checkpoints.leftovers import remove_leftovers
-from leman_core.storage.incarnations import incarnation_at
-from leman_core.storage.object_stores import known
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.views import scratch_table
+from leman_core.model.service_errors import Unavailable
+from leman_core.storage import object_stores, scratch_table
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root, in_own_folder, remove_leftovers
+from leman_core.storage.lance_tables import incarnation_at
+from leman_core.storage.object_stores import lance_options
 from tests.unit.core.lance_io.small_store import SmallStore, known_store
 
 DATABASE = "s3://lake/teams/db"
@@ -33,10 +31,12 @@ KEY = f"udf-f_ver-1_col-gone_where-{'0' * 32}_uri-{'1' * 32}_srcfiles-{'2' * 32}
 def store() -> Iterator[SmallStore]:
     """Checkpoints of the tables below `teams` lie in `apart`, which options of their own cover."""
     with known_store() as running:
-        whole = known.options_of("s3://lake")
+        whole = object_stores.options_of("s3://lake")
         assert whole is not None
         teams = replace(whole, root="s3://lake/teams", checkpoint_uri="s3://lake/apart/ck")
-        known.use(known.GivenStores([teams, replace(whole, root="s3://lake/apart", access_key_id="of-apart")]))
+        object_stores.set_store_source(
+            object_stores.GivenStores([teams, replace(whole, root="s3://lake/apart", access_key_id="of-apart")])
+        )
         yield running
 
 
@@ -83,7 +83,9 @@ def test_a_damaged_one_is_found_by_its_uri(store):
     assert [found.path for found in looked.findings] == [f"{checkpoint_root(uri)}/{KEY}.lance"]
 
 
-@pytest.mark.parametrize("drop", [table_removal.remove, lambda _: view_drop.drop(DATABASE, "t")], ids=["table", "view"])
+@pytest.mark.parametrize(
+    "drop", [table_removal.remove_table, lambda _: table_removal.drop_view(DATABASE, "t")], ids=["table", "view"]
+)
 def test_they_go_with_their_table(store, drop):
     uri, other = made("t"), made("t2")
     drop(uri)
@@ -101,15 +103,15 @@ def test_a_table_whose_checkpoints_cannot_be_removed_can_be_removed_later(store,
     with monkeypatch.context() as patch:
         patch.setattr(table_removal, "remove_checkpoints_elsewhere", away)
         with pytest.raises(Unavailable, match="no answer"):
-            table_removal.remove(uri)
+            table_removal.remove_table(uri)
     assert incarnation_at(uri) == "", "it is still there"
-    table_removal.remove(uri)
+    table_removal.remove_table(uri)
     assert objects(store, "apart/ck/db/") == ["apart/ck/db/"], "the mark that the database's is a folder"
 
 
 def test_a_table_in_a_store_is_gone_without_its_versions_whatever_becomes_of_the_rest(store, monkeypatch):
     """It could not be dropped again: there is none."""
-    uri, delete_folder, tries = made("t"), folder_removal.delete_folder, []
+    uri, delete_folder, tries = made("t"), table_removal.delete_folder, []
 
     def away(system, path: str) -> None:
         if not path.endswith("_versions"):
@@ -117,9 +119,9 @@ def test_a_table_in_a_store_is_gone_without_its_versions_whatever_becomes_of_the
             raise OSError("no answer")
         delete_folder(system, path)
 
-    monkeypatch.setattr(folder_removal, "delete_folder", away)
-    monkeypatch.setattr(folder_removal, "_PAUSES", (0.0, 0.0))
-    table_removal.remove(uri)
+    monkeypatch.setattr(table_removal, "delete_folder", away)
+    monkeypatch.setattr(table_removal, "_PAUSES", (0.0, 0.0))
+    table_removal.remove_table(uri)
     assert incarnation_at(uri) is None
     assert len(tries) == 3
 
@@ -127,7 +129,7 @@ def test_a_table_in_a_store_is_gone_without_its_versions_whatever_becomes_of_the
 def test_those_of_a_view_s_scratch_tables_go_too(store):
     made("t")
     checkpointed(SCRATCH)  # its table is gone already
-    view_drop.drop(DATABASE, "t")
+    table_removal.drop_view(DATABASE, "t")
     assert objects(store, "apart/ck/db/") == ["apart/ck/db/"]
 
 

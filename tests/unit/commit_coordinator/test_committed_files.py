@@ -4,10 +4,10 @@ import dataclasses
 
 import pytest
 
-from leman_coordinator.lance_io import committed_files
-from leman_coordinator.lance_io.committed_files import FOLDER, Committed
-from leman_core.model.errors import Unavailable
+from leman_coordinator.lance_io import table_files
+from leman_coordinator.lance_io.table_files import FOLDER, Committed
 from leman_core.model.plan import StagedFile
+from leman_core.model.service_errors import Unavailable
 
 MANY = 40
 
@@ -29,7 +29,7 @@ def committed(number):
 
 def noted(folder, count=MANY):
     for number in range(count):
-        committed_files.note(str(folder), [staged(number)])
+        table_files.write_note(str(folder), [staged(number)])
     return {staged(number).file: committed(number) for number in range(count)}
 
 
@@ -38,10 +38,10 @@ def notes(folder):
 
 
 def test_what_was_noted_is_read(tmp_path):
-    assert committed_files.read(str(tmp_path)).files == {}
-    committed_files.note(str(tmp_path), [staged(1), staged(2)])
-    committed_files.note(str(tmp_path), [staged(3)])
-    found = committed_files.read(str(tmp_path))
+    assert table_files.read_notes(str(tmp_path)).files == {}
+    table_files.write_note(str(tmp_path), [staged(1), staged(2)])
+    table_files.write_note(str(tmp_path), [staged(3)])
+    found = table_files.read_notes(str(tmp_path))
     assert found.files == {staged(number).file: committed(number) for number in (1, 2, 3)}
     assert (found.damaged, found.bytes_read) == ({}, sum(path.stat().st_size for path in notes(tmp_path)))
 
@@ -58,12 +58,12 @@ def test_what_was_noted_is_read(tmp_path):
 )
 def test_what_no_worker_wrote_is_not_noted_before_it_was_checked(changed, may):
     name = f"{'a' * 32}-{'b' * 12}.lance"
-    assert committed_files.can_be_noted(dataclasses.replace(staged(1), **{"file": name, **changed})) is may
+    assert table_files.can_be_noted(dataclasses.replace(staged(1), **{"file": name, **changed})) is may
 
 
 def test_the_same_files_again_make_no_other_note(tmp_path):
     for _ in range(3):
-        committed_files.note(str(tmp_path), [staged(1)])
+        table_files.write_note(str(tmp_path), [staged(1)])
     assert len(notes(tmp_path)) == 1
 
 
@@ -76,15 +76,15 @@ def test_a_note_whose_bits_were_flipped_says_nothing(tmp_path):
             changed = bytearray(whole)
             changed[place] ^= 1 << bit
             path.write_bytes(bytes(changed))
-            found = committed_files.read(str(tmp_path))
+            found = table_files.read_notes(str(tmp_path))
             assert (found.files, list(found.damaged)) == ({}, [path.name])
 
 
 @pytest.mark.parametrize("count", [0, 3])
 def test_few_notes_are_left_as_they_are(tmp_path, count):
     noted(tmp_path, count)
-    committed_files.fold(str(tmp_path), set)
-    assert len(committed_files.read(str(tmp_path)).files) == count
+    table_files.fold_notes(str(tmp_path), set)
+    assert len(table_files.read_notes(str(tmp_path)).files) == count
 
 
 def test_many_notes_become_one_without_files_that_are_gone(tmp_path):
@@ -96,11 +96,11 @@ def test_many_notes_become_one_without_files_that_are_gone(tmp_path):
     later = staged(MANY)
 
     def listed():
-        committed_files.note(str(tmp_path), [later])  # in the middle of the folding
+        table_files.write_note(str(tmp_path), [later])  # in the middle of the folding
         return set(before) - gone
 
-    committed_files.fold(str(tmp_path), listed)
-    found = committed_files.read(str(tmp_path))
+    table_files.fold_notes(str(tmp_path), listed)
+    found = table_files.read_notes(str(tmp_path))
     expected = {name: value for name, value in before.items() if name not in gone | {lost}}
     assert found.files == {**expected, later.file: committed(MANY)}
     assert list(found.damaged) == [damaged.name]
@@ -109,16 +109,16 @@ def test_many_notes_become_one_without_files_that_are_gone(tmp_path):
 
 def test_folding_that_is_stopped_can_be_done_again(tmp_path, monkeypatch):
     before = noted(tmp_path)
-    write = committed_files._write
+    write = table_files._write
 
     def written_and_killed(uri, files):
         write(uri, files)
         raise OSError("killed")
 
-    monkeypatch.setattr(committed_files, "_write", written_and_killed)
+    monkeypatch.setattr(table_files, "_write", written_and_killed)
     with pytest.raises(Unavailable, match="killed"):
-        committed_files.fold(str(tmp_path), lambda: set(before))
+        table_files.fold_notes(str(tmp_path), lambda: set(before))
     monkeypatch.undo()
     for _ in range(2):
-        committed_files.fold(str(tmp_path), lambda: set(before))
-        assert committed_files.read(str(tmp_path)).files == before
+        table_files.fold_notes(str(tmp_path), lambda: set(before))
+        assert table_files.read_notes(str(tmp_path)).files == before

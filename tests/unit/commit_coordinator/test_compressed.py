@@ -8,10 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.tables import incoming as incoming_module
-from leman_coordinator.tables.compressed import Decompressed
-from leman_coordinator.tables.incoming import Incoming, batches
-from leman_core.model.errors import InvalidArgument
+from leman_coordinator.tables import arrow_streams as incoming_module
+from leman_coordinator.tables.arrow_streams import Decompressed, Incoming, read_batches
+from leman_core.model.service_errors import InvalidArgument
 
 ROWS = 10_000
 COLUMNS = {
@@ -58,7 +57,7 @@ def received(content: bytes) -> int:
 
     async def scenario() -> int:
         incoming = Incoming()
-        reading = asyncio.ensure_future(asyncio.to_thread(lambda: sum(b.num_rows for b in batches(incoming)[1])))
+        reading = asyncio.ensure_future(asyncio.to_thread(lambda: sum(b.num_rows for b in read_batches(incoming)[1])))
         for at in range(0, len(content), 1000):
             await incoming.put(content[at : at + 1000])
         incoming.end()

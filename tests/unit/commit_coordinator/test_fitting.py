@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.tables.fitting import Fitting
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_coordinator.tables.schema_casting import Fitting
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField
 
 WORD = "x" * (1 << 20)

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_coordinator import convert_flight
-from leman_coordinator.tables import flight_data
-from leman_core.model.errors import InvalidArgument
-from leman_core.server.auth.authentication import shown_token
+from leman_coordinator import flight_service
+from leman_coordinator.tables import arrow_streams
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.server.authentication import bearer_token
 from leman_core.server.flight_protocol import Flight_pb2
 
 PATH = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.PATH, path=["d", "t"])
@@ -22,7 +22,7 @@ PATH = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.PATH, path=[
 def stream_of(parts):
     """What a reader of Arrow IPC makes of the parts."""
     pieces = [piece for part in parts for piece in part.pieces()]
-    return pa.ipc.open_stream(b"".join([*pieces, flight_data.END])).read_all()
+    return pa.ipc.open_stream(b"".join([*pieces, arrow_streams.END])).read_all()
 
 
 @given(st.binary(max_size=300), st.binary(max_size=300), st.binary(max_size=300), st.booleans())
@@ -30,7 +30,7 @@ def test_a_part_is_what_protobuf_reads(header, body, metadata, described):
     message = Flight_pb2.FlightData(data_header=header, data_body=body, app_metadata=metadata)
     if described:
         message.flight_descriptor.CopyFrom(PATH)
-    part = flight_data.part_of(message.SerializeToString())
+    part = arrow_streams.part_of(message.SerializeToString())
     assert (bytes(part.header), bytes(part.body)) == (header, body)
     assert (part.descriptor is not None) is described
     if described:
@@ -40,18 +40,18 @@ def test_a_part_is_what_protobuf_reads(header, body, metadata, described):
 @given(st.binary(max_size=40))
 def test_bytes_are_a_part_or_refused(raw):
     with contextlib.suppress(InvalidArgument):
-        part = flight_data.part_of(raw)
+        part = arrow_streams.part_of(raw)
         assert len(part.header) + len(part.body) < len(raw) or not raw
 
 
 def test_fields_that_are_not_known_are_passed_over():
     known = Flight_pb2.FlightData(data_header=b"h").SerializeToString()
     others = b"\x20\xff\x01" + b"\x29" + bytes(8) + b"\x35" + bytes(4) + b"\x3a\x02xx"
-    assert bytes(flight_data.part_of(others + known).header) == b"h"
+    assert bytes(arrow_streams.part_of(others + known).header) == b"h"
     for cut in range(1, len(others)):
         if others[:cut] not in {others[:3], others[:12], others[:17]}:
             with pytest.raises(InvalidArgument):
-                flight_data.part_of(others[:cut])
+                arrow_streams.part_of(others[:cut])
 
 
 BATCHES = {
@@ -68,10 +68,10 @@ BATCHES = {
 
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES.keys())
 def test_batches_come_back_from_messages_as_protobuf_has_them(batch):
-    windows = flight_data.messages(batch.schema, [[batch, batch.slice(1)], [batch]])
+    windows = arrow_streams.flight_messages(batch.schema, [[batch, batch.slice(1)], [batch]])
     made = [Flight_pb2.FlightData.FromString(message) for window in windows for message in window]
     assert all(message.data_header for message in made)
-    parts = [flight_data.part_of(message.SerializeToString()) for message in made]
+    parts = [arrow_streams.part_of(message.SerializeToString()) for message in made]
     assert stream_of(parts).equals(pa.Table.from_batches([batch, batch.slice(1), batch]))
 
 
@@ -91,7 +91,7 @@ def test_batches_come_back_from_messages_as_protobuf_has_them(batch):
     ],
 )
 def test_a_token_may_be_a_password_where_that_is_allowed(given_header, basic, expected):
-    assert shown_token(given_header, basic=basic) == expected
+    assert bearer_token(given_header, basic=basic) == expected
 
 
 @pytest.mark.parametrize("text", ["tag", "incarnation"])
@@ -99,7 +99,10 @@ def test_a_ticket_has_no_control_character_as_a_command_has_none(text):
     """As ReadRows refuses them."""
     said = json.dumps({text: "a\nb"}).encode()
     command = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=said)
-    for read, sent in ((convert_flight.redeemed, Flight_pb2.Ticket(ticket=said)), (convert_flight.asked, command)):
+    for read, sent in (
+        (flight_service.ticket_from_bytes, Flight_pb2.Ticket(ticket=said)),
+        (flight_service.descriptor_from_bytes, command),
+    ):
         with pytest.raises(InvalidArgument, match="control character") as caught:
             read(sent.SerializeToString())
         assert (caught.value.reason, caught.value.field) == ("BAD_REQUEST", text)

@@ -8,11 +8,18 @@ import json
 import pytest
 from hypothesis import event, given, settings
 
-from leman_coordinator.garbage.references import REFRESH, Uses
-from leman_coordinator.garbage.retention import CLOCK_SKEW, Inventory, PartialStates, decide, removal_order
+from leman_coordinator.garbage.retention import (
+    CLOCK_SKEW,
+    REFRESH,
+    Inventory,
+    PartialStates,
+    Uses,
+    decide_retention,
+    removal_order,
+)
 from leman_core.model import keys
 from leman_core.model.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import TableSnapshot
 from leman_core.model.view_metadata import BASE_RECORD, FAILED
 from tests.unit.commit_coordinator.garbage_world import (
@@ -43,14 +50,14 @@ def record_key(source="a.lance", **of):
 
 
 def decision(file, *versions, **more):
-    (found,) = decide(inventory([file], *versions, **more))
+    (found,) = decide_retention(inventory([file], *versions, **more))
     return found.use, found.fate
 
 
 @settings(max_examples=400)
 @given(worlds())
 def test_nothing_needed_goes_and_all_garbage_does(world):
-    decisions = decide(world.inventory())
+    decisions = decide_retention(world.inventory())
     judged = {v.file.name: v for v in decisions}
     referred = {f for fragments in world.history for _, _, f in fragments.values()}
     assert set(judged) == {f.name for f in world.files if f.name not in referred}
@@ -85,8 +92,8 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
         left = uses.unexplained(left)
     lazy = inventory(world.files, newest, older_than=world.older_than)
     lazy = dataclasses.replace(lazy, uses=uses, records=whole.records, states=whole.states, jobs=whole.jobs)
-    fates = {v.file.name: v.fate for v in decide(whole)}
-    assert {v.file.name: v.fate for v in decide(lazy)} == fates
+    fates = {v.file.name: v.fate for v in decide_retention(whole)}
+    assert {v.file.name: v.fate for v in decide_retention(lazy)} == fates
 
 
 @settings(max_examples=100)
@@ -94,18 +101,18 @@ def test_older_versions_only_matter_where_the_newer_leave_a_question(world):
 def test_a_second_collection_finds_nothing(world):
     """Deleting is idempotent, and may stop anywhere: what was garbage in the rest still is."""
     first = world.inventory()
-    order = removal_order(decide(first))
+    order = removal_order(decide_retention(first))
     for stopped_after in range(len(order) + 1):
         gone = set(order[:stopped_after])
         world.files = [f for f in first.files if f not in gone]
-        left = removal_order(decide(world.inventory()))
+        left = removal_order(decide_retention(world.inventory()))
         assert set(left) == set(order) - gone
 
 
 def test_records_go_before_the_files_that_they_name():
     files = [data(STAGED), stored(record_key(version="0"), name="r.lance")]
     found = inventory(files, EMPTY, records={"r.lance": record(STAGED, "a.lance")})
-    assert [f.folder for f in removal_order(decide(found))] == ["_checkpoints", "data"]
+    assert [f.folder for f in removal_order(decide_retention(found))] == ["_checkpoints", "data"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +171,7 @@ def test_records():
     file = stored(key, name="r.lance")
 
     def use(*versions, names=(STAGED,), records=known):
-        return decide(inventory([file, *map(data, names)], *versions, records=records))[0].use
+        return decide_retention(inventory([file, *map(data, names)], *versions, records=records))[0].use
 
     assert use(EMPTY) is Use.OPEN
     assert use(EMPTY, names=()) is Use.FILE_MISSING
@@ -183,9 +190,9 @@ def test_a_record_that_says_more_than_the_name_of_its_file_stays():
     found = inventory(
         [stored(record_key(), name="r.lance")], table, records={"r.lance": record("compacted.lance", "a.lance")}
     )
-    assert [v.use for v in decide(found)] == [Use.OPEN]
+    assert [v.use for v in decide_retention(found)] == [Use.OPEN]
     found = inventory([stored(record_key(), name="r.lance")], DONE, records={"r.lance": record(FULL, "b.lance")})
-    assert [v.use for v in decide(found)] == [Use.OPEN], "a column file's name may say of other inputs"
+    assert [v.use for v in decide_retention(found)] == [Use.OPEN], "a column file's name may say of other inputs"
 
 
 @pytest.mark.parametrize("name", ["view", "placeholders", "rows"])
@@ -196,8 +203,8 @@ def test_files_of_rows_that_no_version_refers_to(name):
 
 
 def test_column_files():
-    assert decide(inventory([data(FULL)], DONE)) == []
-    assert decide(inventory([data(FULL)], EMPTY, DONE)) == [], "an older version refers to it"
+    assert decide_retention(inventory([data(FULL)], DONE)) == []
+    assert decide_retention(inventory([data(FULL)], EMPTY, DONE)) == [], "an older version refers to it"
     assert decision(data(FULL), EMPTY) == (Use.UNREFERENCED, Fate.GARBAGE)
     assert decision(data(FULL, 3600), EMPTY, older_than=60) == (Use.UNREFERENCED, Fate.YOUNG), "it may be being written"
     assert decision(data(FULL, 3600), EMPTY, older_than=0) == (Use.UNREFERENCED, Fate.GARBAGE)
@@ -212,7 +219,7 @@ def test_checkpoints_from_before_a_table_was_moved_are_needed_where_they_are_its
     assert decision(moved, EMPTY) == (Use.OPEN, Fate.KEPT)
     assert decision(moved, DONE) == (Use.SETTLED, Fate.GARBAGE)
     shared = dataclasses.replace(inventory([moved], EMPTY), uses=Uses(EMPTY, own_folder=False))
-    assert decide(shared)[0].use is Use.OTHER_FUNCTION
+    assert decide_retention(shared)[0].use is Use.OTHER_FUNCTION
 
 
 def test_what_another_branch_refers_to_stays():
@@ -220,7 +227,7 @@ def test_what_another_branch_refers_to_stays():
     uses.refer(DONE)
     found = inventory([data(FULL), stored(range_key())], EMPTY)
     found = Inventory(now=found.now, older_than=0, uses=uses, files=found.files)
-    assert [(v.kind, v.use) for v in decide(found)] == [(StoredKind.CHECKPOINT, Use.OPEN)]
+    assert [(v.kind, v.use) for v in decide_retention(found)] == [(StoredKind.CHECKPOINT, Use.OPEN)]
 
 
 def test_unfinished_and_damaged_files():
@@ -252,7 +259,7 @@ def test_a_view_s_records_of_its_source_stay_while_a_version_names_them():
     uses = Uses(view(9, names[0], ""), own_folder=True)
     assert uses.unexplained(files) == files[1:5]
     uses.add(view(8, names[1], names[2]))
-    decisions = decide(Inventory(now=NOW, older_than=7 * DAY, uses=uses, files=files))
+    decisions = decide_retention(Inventory(now=NOW, older_than=7 * DAY, uses=uses, files=files))
     assert [v.file.name for v in decisions if v.fate is Fate.GARBAGE] == names[3:]
 
 
@@ -261,5 +268,5 @@ def test_what_a_refresh_has_just_put_beside_a_view_stays_whatever_age_is_asked_f
     ages = {"source-1-a.arrow": 0, "failed-d.arrow": 240, "source-2-b.arrow": 360}
     files = [StoredFile(folder=REFRESH, name=n, size_bytes=100, modified=NOW - age) for n, age in ages.items()]
     inventory = Inventory(now=NOW, older_than=0, uses=Uses(snapshot(9, []), own_folder=True), files=files, alone=True)
-    fates = {v.file.name: v.fate for v in decide(inventory)}
+    fates = {v.file.name: v.fate for v in decide_retention(inventory)}
     assert [fates[name] for name in ages] == [Fate.YOUNG, Fate.YOUNG, Fate.GARBAGE]

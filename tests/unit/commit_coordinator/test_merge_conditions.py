@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io.checked_sql import update_condition
-from leman_core.model.errors import InvalidArgument
+from leman_coordinator.lance_io.row_rewrites import update_condition
+from leman_core.model.service_errors import InvalidArgument
 
 ZONED = pa.timestamp("us", "Europe/Zurich")
 PLAIN = pa.timestamp("us")

@@ -7,13 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from leman_coordinator import preconditions
-from leman_coordinator.preconditions import Base, Item
-from leman_coordinator.requests import ReplaceRequest, Status
+from leman_coordinator.commits import preconditions
+from leman_coordinator.commits.commit_requests import ReplaceRequest, Status
+from leman_coordinator.commits.preconditions import Base, Item
 from leman_core.functions import binding
 from leman_core.model import keys
-from leman_core.model.errors import Aborted, FailedPrecondition
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
+from leman_core.model.service_errors import Aborted, FailedPrecondition
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, ColumnInput
 

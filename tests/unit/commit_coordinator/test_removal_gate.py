@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from leman_coordinator.removal_gate import Gate
+from leman_coordinator.commits.commit_queue import Gate
 
 
 def test_whoever_wants_to_be_alone_waits_for_those_inside_and_keeps_later_ones_out():

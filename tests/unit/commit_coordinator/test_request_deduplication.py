@@ -6,11 +6,10 @@ import asyncio
 
 import pytest
 
-from leman_coordinator.request_deduplication import RequestMemory
-from leman_coordinator.requests import CommitResult, Outcome, Status
-from leman_core.model.errors import AlreadyExists, Unavailable
-from leman_core.model.sent_rows import SentRows
-from leman_core.server.request_digest import with_rows
+from leman_coordinator.commits.commit_requests import CommitResult, Outcome, RequestMemory, Status
+from leman_core.model.service_errors import AlreadyExists, Unavailable
+from leman_core.model.table import SentRows
+from leman_core.server.request_messages import with_rows
 
 KEY = ("/t.lance", "r1")
 

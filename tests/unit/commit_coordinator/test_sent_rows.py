@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.tables import decoded_size, sent_rows
-from leman_coordinator.tables.sent_rows import RowsDigest
-from leman_core.model.errors import AlreadyExists, InvalidArgument
-from leman_core.model.sent_rows import SentRows
-from leman_core.server.request_digest import check_body, rows_of, with_rows
+from leman_coordinator.tables import row_digests, schema_casting
+from leman_coordinator.tables.row_digests import RowsDigest
+from leman_core.model.service_errors import AlreadyExists, InvalidArgument
+from leman_core.model.table import SentRows
+from leman_core.server.request_messages import check_same_request, rows_of, with_rows
 from tests.integration.types.type_cases import CASES
 
 TEXT = pa.array(["a", None, "", "bc", "a", "bc" * 9])
@@ -110,7 +110,7 @@ def test_other_rows_are_known_and_said_to_be_other(given, other, differs):
     assert (first.rows != now.rows, first.columns != now.columns) == (differs == "rows", differs == "columns")
     assert differs in first.difference(now)
     with pytest.raises(AlreadyExists, match=differs) as refused:
-        check_body("mine", with_rows("header", first), with_rows("header", now))
+        check_same_request("mine", with_rows("header", first), with_rows("header", now))
     assert refused.value.reason == "REQUEST_ID_REUSED"
     assert "new id" in str(refused.value)
 
@@ -120,27 +120,27 @@ def test_rows_are_compared_where_both_sides_tell_them():
     whole = with_rows("header", first)
     assert (rows_of(whole), rows_of("header")) == (first, None)
     for known, asked in ((whole, whole), ("header", whole), (whole, "header"), ("header of a later release", whole)):
-        check_body("mine", known, asked)
+        check_same_request("mine", known, asked)
     with pytest.raises(AlreadyExists, match="another request"):
-        check_body("mine", whole, with_rows("another", first))
+        check_same_request("mine", whole, with_rows("another", first))
 
 
 def test_what_a_dictionary_says_takes_bounded_memory(monkeypatch):
     word = "x" * (1 << 20)
     coded = pa.DictionaryArray.from_arrays(np.zeros(1 << 9, np.int32), pa.array([word]))
     allocated, most = pa.total_allocated_bytes(), 0
-    update = sent_rows.leaf_parts
+    update = row_digests.leaf_parts
 
     def watched(array):
         nonlocal most
         most = max(most, pa.total_allocated_bytes() - allocated)
         return update(array)
 
-    monkeypatch.setattr(sent_rows, "leaf_parts", watched)
+    monkeypatch.setattr(row_digests, "leaf_parts", watched)
     digest = column(coded)
     assert 0 < most < 64 << 20
     assert digest == column(pa.array([word] * (1 << 9)))
-    monkeypatch.setattr(sent_rows, "_MOST_DECODED_BYTES", 1 << 28)
+    monkeypatch.setattr(row_digests, "_MOST_DECODED_BYTES", 1 << 28)
     with pytest.raises(InvalidArgument) as refused:
         column(coded)
     assert refused.value.reason == "BATCH_TOO_LARGE"
@@ -148,6 +148,6 @@ def test_what_a_dictionary_says_takes_bounded_memory(monkeypatch):
 
 def test_parts_have_a_value_at_least_and_all_values_once():
     values = pa.array(["a" * 9, "b", "c", None, "d" * 3, "e"]).dictionary_encode()
-    parts = [part.to_pylist() for part in decoded_size.in_parts(values, 4, 100)]
+    parts = [part.to_pylist() for part in schema_casting.in_parts(values, 4, 100)]
     assert parts == [["a" * 9], ["b", "c", None], ["d" * 3, "e"]]
-    assert list(decoded_size.in_parts(values.slice(0, 0), 4, 100)) == []
+    assert list(schema_casting.in_parts(values.slice(0, 0), 4, 100)) == []

@@ -8,8 +8,8 @@ import sys
 import lance
 import pyarrow as pa
 
-from leman_coordinator.lance_io.row_merges import StagedMerge
-from leman_coordinator.tables.requests import MergeRules
+from leman_coordinator.commits.commit_requests import MergeRules
+from leman_coordinator.lance_io.row_rewrites import StagedMerge
 
 RULES = MergeRules(
     on=("id",),

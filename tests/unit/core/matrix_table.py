@@ -11,22 +11,21 @@ import lance
 import numpy as np
 import pyarrow as pa
 
-from leman_core.functions import validation
-from leman_core.model.errors import LemanError
-from leman_core.model.ranges import RowRange
+from leman_core.functions import column_checks
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import LemanError
 from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.sql import expressions
-from leman_core.storage import column_file_checks
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
-from leman_core.storage.checkpoints.rows import Piece, from_checkpoint, to_checkpoint
+from leman_core.storage import column_files
+from leman_core.storage.checkpoint_records import Piece, from_checkpoint, to_checkpoint
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.scan import FragmentReader
-from leman_core.storage.tables import LanceTables
 from leman_executor.worker.evaluator import Evaluator, JobFailing
 from leman_executor.worker.fragment_writer import FragmentWriter
 from leman_executor.worker.sql_source import SqlValues
 from leman_executor.worker.unit_runtime import Evaluates
-from leman_planner import sql_functions
+from leman_planner.catalog import table_catalog
 from tests.integration.types.types_pipeline import ENTRYPOINTS
 
 #: The offset of the row that is deleted, and where the rows after the checkpoint begin.
@@ -52,17 +51,19 @@ class MatrixTable:
     def declare(self, name: str, kind: UdfKind, reads: str, output: pa.DataType) -> None:
         """A column to be computed from another. Raises what AddColumns raises where it cannot be."""
         udf = UdfDefinition(f"{name}_of", "1", kind, (reads,), output, entrypoint=ENTRYPOINTS[kind])
-        field = validation.new_field(validation.NewColumn(name, udf.name, udf.version), udf, self._snapshot, name)
+        field = column_checks.new_field(column_checks.NewColumn(name, udf.name, udf.version), udf, self._snapshot, name)
         self._functions[name], self._fields[name] = udf, field
 
     def declare_sql(self, name: str, expression: str) -> pa.DataType:
         """As `declare`, for an expression. Returns its type."""
         names = [field.name for field in self._snapshot.fields]
-        expressions.check(expression, names)
+        expressions.check_expression(expression, names)
         output = LanceTables().expression_type(self.uri, expression)
-        udf = sql_functions.definition(expression, expressions.inputs(expression, names), output)
-        column = validation.NewColumn(name, udf.name, udf.version, sql_expression=expression)
-        self._fields[name] = validation.new_field(column, udf, self._snapshot, name)
+        udf = table_catalog.sql_function_definition(
+            expression, expressions.columns_of_expression(expression, names), output
+        )
+        column = column_checks.NewColumn(name, udf.name, udf.version, sql_expression=expression)
+        self._fields[name] = column_checks.new_field(column, udf, self._snapshot, name)
         self._functions[name] = udf
         return self._fields[name].type
 
@@ -113,7 +114,7 @@ class MatrixTable:
         )
         writer.emit(RowRange(0, self._rows), [kept, second])
         staged = writer.finish(frozenset(), self._deletions)
-        column_file_checks.verify(self.uri, staged, self._fields[name])
+        column_files.verify_column_file(self.uri, staged, self._fields[name])
         return staged.file
 
     def _install(self, dataset: lance.LanceDataset, files: list[str]) -> None:

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 import grpc
 
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import NotFound, Unavailable
-from leman_core.server.auth.caller import Caller, current_caller
+from leman_core.model.service_errors import NotFound, Unavailable
+from leman_core.server.callers import Caller, current_caller
 from leman_core.server.server import RunningServer, start_server
 from leman_core.settings import Peers, Server, Settings
 

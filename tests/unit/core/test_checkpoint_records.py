@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.plan import TracedFile
-from leman_core.storage.checkpoints.records import FragmentRecord, pack, unpack
+from leman_core.storage.checkpoint_records import FragmentRecord, pack_records, unpack_records
 
 TRACED = TracedFile(
     fragment_id=5,
@@ -51,8 +51,8 @@ def test_a_record_of_an_earlier_release_is_read():
 def test_records_with_and_without_states_are_stored_together():
     one = FragmentRecord.of_traced(TRACED)
     other = replace(one, file="d.lance", src_data_files=("a.lance",), states=b"")
-    assert unpack(pack([one, other])) == [replace(one, src_data_files=("a.lance", "b.lance")), other]
-    assert pack([other]).num_columns == 4
+    assert unpack_records(pack_records([one, other])) == [replace(one, src_data_files=("a.lance", "b.lance")), other]
+    assert pack_records([other]).num_columns == 4
 
 
 def test_a_record_without_any_other_field_is_not_used():

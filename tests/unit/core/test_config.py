@@ -10,10 +10,10 @@ import pytest
 from pydantic import ValidationError
 
 from leman_core import settings as config
-from leman_core.model.errors import InvalidArgument
-from leman_core.server.addresses import is_loopback
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.process.addresses import is_loopback
 from leman_core.settings import __main__ as command
-from leman_core.settings import spark_values
+from leman_core.settings import sections
 
 
 @pytest.fixture(autouse=True)
@@ -138,7 +138,7 @@ def test_limits_under_which_spark_starts_no_executor_are_refused(monkeypatch, ma
 )
 def test_amounts_of_memory_are_those_of_spark(monkeypatch, text, mebibytes):
     monkeypatch.setenv("LEMAN_SPARK__CONF", json.dumps({"spark.executor.memory": text}))
-    assert spark_values.mebibytes(config.load().spark.conf["spark.executor.memory"]) == mebibytes
+    assert sections.mebibytes(config.load().spark.conf["spark.executor.memory"]) == mebibytes
 
 
 @pytest.mark.parametrize(

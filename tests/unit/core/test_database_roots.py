@@ -12,14 +12,14 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2
-from leman_core.model.errors import InvalidArgument, LemanError, NotFound, PermissionDenied
-from leman_core.model.store import StoreOptions
-from leman_core.server.places import canonicalise, hide_links
+from leman_core.model.databases import StoreOptions
+from leman_core.model.service_errors import InvalidArgument, LemanError, NotFound, PermissionDenied
+from leman_core.server.request_locations import canonicalize_request, hide_links
 from leman_core.settings import Server
+from leman_core.storage import object_stores
 from leman_core.storage.database_roots import EVERYWHERE, DatabaseRoots
 from leman_core.storage.locations import canonical_database, table_uri
-from leman_core.storage.object_stores import known
-from leman_core.storage.object_stores.known import GivenStores
+from leman_core.storage.object_stores import GivenStores
 from leman_internal.v1 import submission_pb2
 from tests.unit.core.rpc.auth.every_method import ask, every_service, methods
 
@@ -124,16 +124,18 @@ def requests(place, table):
 def test_every_place_in_a_request_counts_and_so_does_a_table_beside_it(lake):
     roots = DatabaseRoots([str(lake)])
     for request in requests(f"{lake}/db", "u"):
-        canonicalise(request, roots)
+        canonicalize_request(request, roots)
     for request in (*requests(f"{lake}/db", "t"), *requests(f"{lake}/out", "u"), *requests("/elsewhere", "u")):
-        refused(canonicalise, request, roots)
+        refused(canonicalize_request, request, roots)
     for uri in (f"{lake}/db/t.lance", f"{lake}/out/u.lance"):
-        refused(canonicalise, submission_pb2.SubmitCommitRequest(uri=uri), roots)
+        refused(canonicalize_request, submission_pb2.SubmitCommitRequest(uri=uri), roots)
     source = catalog_pb2.CreateMaterializedViewRequest()
     source.view.database, source.view.table = f"{lake}/db", "v"
     source.query.source.database, source.query.source.table = "/elsewhere", "t"
-    refused(canonicalise, source, roots)
-    assert refused(canonicalise, catalog_pb2.ListTablesRequest(database="/elsewhere"), roots).startswith("'/elsewhere'")
+    refused(canonicalize_request, source, roots)
+    assert refused(canonicalize_request, catalog_pb2.ListTablesRequest(database="/elsewhere"), roots).startswith(
+        "'/elsewhere'"
+    )
 
 
 def test_a_server_refuses_every_call_that_names_another_database(lake):
@@ -227,7 +229,9 @@ def filled(method, path, database, table):
 def test_no_call_reaches_what_leman_keeps_for_itself(lake):
     """A new call has its cases by its descriptor."""
     places = own_places(lake)
-    known.use(GivenStores([StoreOptions(root="s3://lake", checkpoint_uri="s3://apart/checkpoints")]))
+    object_stores.set_store_source(
+        GivenStores([StoreOptions(root="s3://lake", checkpoint_uri="s3://apart/checkpoints")])
+    )
     settings = Server(database_roots=(str(lake), "s3://apart"), registry=str(lake / "registry"))
 
     async def scenario():
@@ -255,7 +259,7 @@ def test_no_call_reaches_what_leman_keeps_for_itself(lake):
     try:
         asyncio.run(scenario())
     finally:
-        known.use(GivenStores())
+        object_stores.set_store_source(GivenStores())
 
 
 def test_a_folder_below_that_of_the_registry_may_be_a_database(lake):
@@ -287,7 +291,7 @@ def links(lake):
 def told_of(place, roots):
     """What is told of a place: the error, or None."""
     try:
-        canonicalise(catalog_pb2.ListTablesRequest(database=place), roots)
+        canonicalize_request(catalog_pb2.ListTablesRequest(database=place), roots)
     except LemanError as error:
         return error
     return None
@@ -327,7 +331,7 @@ def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path, sent):
     (tmp_path / "way").symlink_to(tmp_path / "real" / "a lake")
     sent = sent.format(tmp_path)
     request = catalog_pb2.ListTablesRequest(database=sent)
-    linked = canonicalise(request, EVERYWHERE).linked
+    linked = canonicalize_request(request, EVERYWHERE).linked
     place = request.database
     assert place == f"{tmp_path}/real/a lake"
     told = "no table {0}/t.lance, none in '{0}', nor at {0}/t.lance/_versions."
@@ -350,7 +354,7 @@ def test_a_place_that_no_link_leads_to_is_shown_as_it_is(tmp_path):
         "s3://bucket/lake/",
         "S3://b/x",
     ):
-        assert canonicalise(catalog_pb2.ListTablesRequest(database=sent), EVERYWHERE).linked == {}
+        assert canonicalize_request(catalog_pb2.ListTablesRequest(database=sent), EVERYWHERE).linked == {}
 
 
 def test_each_of_several_places_is_shown_as_it_was_sent(tmp_path):
@@ -360,7 +364,7 @@ def test_each_of_several_places_is_shown_as_it_was_sent(tmp_path):
     (tmp_path / "two").symlink_to(tmp_path / "real" / "below")
     request = catalog_pb2.CreateMaterializedViewRequest()
     request.view.database, request.query.source.database = f"{tmp_path}/one", f"file://{tmp_path}/two"
-    linked = canonicalise(request, EVERYWHERE).linked
+    linked = canonicalize_request(request, EVERYWHERE).linked
     error = NotFound("X", f"{tmp_path}/real/v and {tmp_path}/real/below/t")
     hide_links(error, linked)
     assert error.message == f"{tmp_path}/one/v and file://{tmp_path}/two/t"
@@ -382,7 +386,7 @@ def test_a_place_with_a_control_character_is_refused_at_once(text, character):
         databases_pb2.RegisterDatabaseRequest(database=databases_pb2.Database(root=spelt)),
     ):
         with pytest.raises(InvalidArgument) as caught:
-            canonicalise(request, EVERYWHERE)
+            canonicalize_request(request, EVERYWHERE)
         assert caught.value.reason == "BAD_DATABASE"
         assert caught.value.field in ("database", "database.root")
         assert character not in caught.value.message

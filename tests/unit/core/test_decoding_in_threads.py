@@ -13,7 +13,7 @@ import pytest
 
 CRASHING = """
 import sys, threading
-from leman_core.model.errors import DataLoss
+from leman_core.model.service_errors import DataLoss
 {imports}
 assert "__msgspec_cache__" in vars({type}), "the first thread that decodes one has to look at the type"
 sys.setswitchinterval(1e-6)
@@ -34,17 +34,17 @@ print(len(ended), ended[0])
 LOOP = "from leman_executor.worker import worker_loop"
 PLACES = {
     "job history": (
-        "from leman_core.storage import job_records",
-        "job_records.BackfillSpec",
-        "job_records.decode('{}')",
+        "from leman_core.storage import stored_jobs",
+        "stored_jobs.BackfillSpec",
+        "stored_jobs.decode_job('{}')",
         "job_id",
     ),
     "units": (LOOP, "worker_loop.WorkUnit", """worker_loop._units.decode('{"works": [{}]}')""", "task"),
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
-        "import msgspec; from leman_executor.history import error_listing",
-        "error_listing.StoredRowError",
-        "msgspec.convert({}, error_listing.StoredRowError)",
+        "import msgspec; from leman_executor.history import failed_row_pages",
+        "failed_row_pages.StoredRowError",
+        "msgspec.convert({}, failed_row_pages.StoredRowError)",
         "job_id",
     ),
 }

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.equal_values import equal_rows
+from leman_core.functions.arrow_values import equal_rows
 
 NAN = float("nan")
 NOON = dt.datetime(2020, 1, 1, 12, tzinfo=dt.UTC)

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leman_core.model import keys
-from leman_core.model.key_columns import parsed
-from leman_core.model.ranges import RowRange
+from leman_core.model.plan_columns import parse_range_keys
+from leman_core.model.row_positions import RowRange
 
 FAMILY = keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="/data/t.lance")
 KEY = keys.range_key(FAMILY.prefix("x > 1", [(0, "a.lance")]), 3, RowRange(0, 10))
@@ -30,7 +30,7 @@ STRANGE = [
 
 def both(family, texts):
     """Return the keys that came in columns and the others; all in all nothing is lost."""
-    found, others = parsed(family, texts)
+    found, others = parse_range_keys(family, texts)
     assert sorted([*(key.key for key in found), *others]) == sorted(texts)
     assert list(found) == [key for key in family.parse_all(texts) if key.key not in others]
     return list(found), others
@@ -66,5 +66,5 @@ def test_other_keys_come_back_as_they_are():
 
 
 def test_a_file_name_that_is_no_text_hides_no_key():
-    found, others = parsed(FAMILY, [KEY, KEY + "\udc80"])
+    found, others = parse_range_keys(FAMILY, [KEY, KEY + "\udc80"])
     assert (len(found), others) == (0, [KEY, KEY + "\udc80"])

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman_core.model import keys
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 
 VECTORS = json.loads(
     (Path(__file__).parents[2] / "conformance" / "vectors" / "checkpoint_keys.json").read_text(encoding="utf-8")

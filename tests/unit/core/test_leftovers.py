@@ -10,8 +10,8 @@ import pyarrow.fs as pafs
 import pytest
 
 from leman_core.model import keys
-from leman_core.storage.checkpoints import leftovers
-from leman_core.storage.checkpoints.leftovers import remove_leftovers
+from leman_core.storage import checkpoint_store
+from leman_core.storage.checkpoint_store import remove_leftovers
 
 COLUMN_FILE = keys.column_file_name("f" * 32, "a1", partial=False)
 
@@ -56,7 +56,7 @@ def test_where_it_cannot_be_told_nothing_goes(place, monkeypatch):
         def get_file_info(self, _paths: object) -> list[pafs.FileInfo]:
             raise OSError("no answer")
 
-    monkeypatch.setattr(leftovers, "filesystem_of", lambda uri: (Silent(), uri))
+    monkeypatch.setattr(checkpoint_store, "filesystem_of", lambda uri: (Silent(), uri))
     before = files(place)
     with pytest.raises(OSError, match="no answer"):
         remove_leftovers(str(place))

@@ -7,8 +7,8 @@ import sys
 
 
 def limit_after(before: str) -> str:
-    script = "import resource; from leman_core.process import linux; "
-    script += "linux.raise_open_files_limit(); print(resource.getrlimit(7)[0])"
+    script = "import resource; from leman_core.process import environment; "
+    script += "environment.raise_open_files_limit(); print(resource.getrlimit(7)[0])"
     command = f"{before}; exec {sys.executable} -c '{script}'"
     return subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60

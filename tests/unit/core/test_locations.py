@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lance.file import LanceFileSession
 
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, planner_pb2
-from leman_core.model.errors import InvalidArgument
-from leman_core.server.places import Places, canonicalise, places_of
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.server.request_locations import LocationFields, canonicalize_request, location_fields_of
 from leman_core.storage.database_roots import EVERYWHERE
 from leman_core.storage.locations import STORES, canonical_database, canonical_table, table_uri
 from leman_internal.v1 import planning_pb2, submission_pb2
@@ -215,18 +215,18 @@ def methods():
 
 def test_every_request_that_names_a_place_is_known():
     """All of them do; one that does not should say so here."""
-    assert [method.full_name for method in methods() if places_of(method.input_type) == Places()] == []
+    assert [method.full_name for method in methods() if location_fields_of(method.input_type) == LocationFields()] == []
 
 
 def test_places_deep_in_a_request_are_canonical_too():
     request = jobs_pb2.CreateJobRequest()
     request.backfill.table.database = "/lake/"
-    canonicalise(request, EVERYWHERE)
+    canonicalize_request(request, EVERYWHERE)
     assert request.backfill.table.database == "/lake"
     assert not request.HasField("refresh")
     view = catalog_pb2.CreateMaterializedViewRequest(view=catalog_pb2.TableRef(database="file:///lake"))
     view.query.source.database = "/other/../lake"
-    canonicalise(view, EVERYWHERE)
+    canonicalize_request(view, EVERYWHERE)
     assert (view.view.database, view.query.source.database) == ("/lake", "/lake")
 
 
@@ -234,5 +234,5 @@ def test_an_empty_place_stays_empty():
     request = catalog_pb2.CreateMaterializedViewRequest(view=catalog_pb2.TableRef(database="/lake"))
     request.query.source.table = "docs"
     before = request.SerializeToString()
-    canonicalise(request, EVERYWHERE)
+    canonicalize_request(request, EVERYWHERE)
     assert request.SerializeToString() == before

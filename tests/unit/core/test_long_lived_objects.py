@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from leman_core.process.long_lived_objects import LongLivedObjects
+from leman_core.process.memory import LongLivedObjects
 
 
 class Node:

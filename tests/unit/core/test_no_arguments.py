@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from leman import _services_here
-from leman_core.model.release import MODULES
-from leman_core.process.no_arguments import take_none
+from leman import _installed
+from leman_core.process.release import MODULES, parse_no_args
 
 
 @pytest.mark.parametrize(("arguments", "code"), [(["--help"], 0), (["serve"], 2), (["--port", "7"], 2)])
 def test_help_and_nonsense_start_nothing(arguments, code, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["planner", *arguments])
     with pytest.raises(SystemExit) as ended:
-        take_none("commit_coordinator")
+        parse_no_args("commit_coordinator")
     assert ended.value.code == code
     assert "python -m leman_coordinator" in "".join(capsys.readouterr())
 
 
 def test_without_arguments_it_goes_on(monkeypatch):
     monkeypatch.setattr("sys.argv", ["planner"])
-    take_none("planner")
+    parse_no_args("planner")
 
 
 def test_the_sdk_starts_each_service_by_the_module_that_runs_it():
-    assert _services_here.MODULES == MODULES
+    assert _installed.MODULES == MODULES

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from leman_core.model.ranges import RowRange, chunks, merge, subtract, total
+from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, split_range, subtract_ranges
 
 RANGES = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)).map(lambda p: RowRange(*p)), max_size=8)
 
@@ -16,24 +16,24 @@ def offsets(ranges):
 
 @given(RANGES)
 def test_merged_ranges_hold_the_same_offsets_once(ranges):
-    merged = merge(ranges)
+    merged = merge_ranges(ranges)
     assert offsets(merged) == offsets(ranges)
-    assert total(merged) == len(offsets(ranges))
+    assert count_offsets(merged) == len(offsets(ranges))
     assert all(a.end < b.start for a, b in itertools.pairwise(merged))
 
 
 @settings(max_examples=500)
 @given(RANGES, RANGES)
 def test_subtraction_is_that_of_sets(whole, covered):
-    left = subtract(whole, covered)
+    left = subtract_ranges(whole, covered)
     assert offsets(left) == offsets(whole) - offsets(covered)
-    assert left == merge(left)
+    assert left == merge_ranges(left)
 
 
 @given(RANGES, st.integers(1, 50))
 def test_chunks_are_consecutive_and_bounded(ranges, size):
-    for whole in merge(ranges):
-        pieces = list(chunks(whole, size))
+    for whole in merge_ranges(ranges):
+        pieces = list(split_range(whole, size))
         assert [p.start for p in pieces[1:]] == [p.end for p in pieces[:-1]]
         assert (pieces[0].start, pieces[-1].end) == whole
         assert all(0 < p.rows <= size for p in pieces)

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model.row_address import RowAddress, addresses_of, fragments_of, offsets_of
+from leman_core.model.row_positions import RowAddress, addresses_of, fragments_of, offsets_of
 
 PLACES = st.lists(st.tuples(st.integers(0, (1 << 31) - 1), st.integers(0, (1 << 32) - 1)), max_size=20)
 

@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import DataLoss, FailedPrecondition, Unavailable
-from leman_core.storage import files_in_memory
-from leman_core.storage.checkpoints import LanceCheckpointStore, batch_files, lance_store, sealed_files
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, Unavailable
+from leman_core.storage import checkpoint_store, lance_files
+from leman_core.storage.checkpoint_store import LanceCheckpointStore
 from tests.disks import without_descriptors, without_rights
 
 #: A local path and a uri go different ways: objects are read in one piece. So do small and large batches on a disk.
 SPELLINGS = {"{}": None, "{}/": -1, "file://{}": None}
 
 
-class Watched(batch_files.LanceFileReader):
+class Watched(checkpoint_store.LanceFileReader):
     """Lance's reader, and all that it was given."""
 
     given: list[bytes]
@@ -30,14 +30,14 @@ class Watched(batch_files.LanceFileReader):
 @pytest.fixture
 def given(monkeypatch):
     monkeypatch.setattr(Watched, "given", [], raising=False)
-    monkeypatch.setattr(batch_files, "LanceFileReader", Watched)
+    monkeypatch.setattr(checkpoint_store, "LanceFileReader", Watched)
     return Watched.given
 
 
 @pytest.fixture(params=SPELLINGS)
 def store(request, tmp_path, monkeypatch):
     if SPELLINGS[request.param] is not None:
-        monkeypatch.setattr(lance_store, "_SMALL_BYTES", SPELLINGS[request.param])
+        monkeypatch.setattr(checkpoint_store, "_SMALL_BYTES", SPELLINGS[request.param])
     return LanceCheckpointStore(request.param.format(tmp_path / "_checkpoints"))
 
 
@@ -90,8 +90,8 @@ def test_nor_one_that_was_cut_off(store, tmp_path, given, size):
 def test_a_file_of_an_earlier_release_is_none(store, tmp_path, given, monkeypatch):
     """It carries no digest of its bytes."""
     with monkeypatch.context() as patch:
-        patch.setattr(sealed_files, "make_room", lambda writer: None)
-        patch.setattr(sealed_files, "seal", lambda content: (len(content), b""))
+        patch.setattr(lance_files, "make_room", lambda writer: None)
+        patch.setattr(lance_files, "seal_file", lambda content: (len(content), b""))
         store["k"] = values()
     with pytest.raises(DataLoss, match="no digest is found"):
         store.check_file("k.lance")
@@ -101,7 +101,7 @@ def test_a_file_of_an_earlier_release_is_none(store, tmp_path, given, monkeypatc
 def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(tmp_path, monkeypatch, given):
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    monkeypatch.setattr(files_in_memory, "_IN_MEMORY", False)
+    monkeypatch.setattr(lance_files, "_IN_MEMORY", False)
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
     store = LanceCheckpointStore(f"file://{tmp_path}/_checkpoints")
     store["k"] = values()
@@ -112,14 +112,14 @@ def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(tmp_path, monkey
 
 @pytest.mark.parametrize("small", [-1, 1 << 20])
 def test_a_write_that_fails_leaves_nothing(tmp_path, monkeypatch, small):
-    monkeypatch.setattr(lance_store, "_SMALL_BYTES", small)
+    monkeypatch.setattr(checkpoint_store, "_SMALL_BYTES", small)
     store = LanceCheckpointStore(str(tmp_path / "_checkpoints"))
     store["k"] = values()
 
     def full(_content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sealed_files, "seal", full)
+    monkeypatch.setattr(lance_files, "seal_file", full)
     with pytest.raises(FailedPrecondition, match="No space"):
         store["other"] = values()
     assert [path.name for path in (tmp_path / "_checkpoints").iterdir()] == ["k.lance"]
@@ -154,7 +154,7 @@ def test_values_that_lance_gives_back_otherwise_are_no_checkpoint(store, tmp_pat
         changed = table.set_column(0, "v", pa.array([0.0, *table["v"].to_pylist()[1:]]))
         return type("Read", (), {"to_table": lambda _: changed})()
 
-    monkeypatch.setattr(batch_files, "LanceFileReader", Watched)
+    monkeypatch.setattr(checkpoint_store, "LanceFileReader", Watched)
     monkeypatch.setattr(Watched, "given", [], raising=False)
     monkeypatch.setattr(Watched, "read_all", otherwise)
     with pytest.raises(DataLoss, match="does not hold what was to be stored"):

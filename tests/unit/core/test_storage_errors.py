@@ -6,8 +6,8 @@ import os
 import pytest
 
 from leman.local import storage_refusal
-from leman_core.model.errors import FailedPrecondition, Unavailable
-from leman_core.storage.storage_errors import DENIED, FULL, MISSING, READ_ONLY, failed, refusal
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
+from leman_core.storage.storage_errors import DENIED, FULL, MISSING, READ_ONLY, refusal_error, storage_failed
 
 COPY = "LanceError(IO): Generic LocalFileSystem error: Unable to copy data to file: No space left on device"
 PLACE = ", /home/runner/work/lance/rust/lance-table/src/io/commit.rs:1663:50"
@@ -52,7 +52,7 @@ def python(number, *more):
     ],
 )
 def test_refusals_have_a_reason_a_place_and_say_what_to_do(error, reason, path):
-    found = refusal(error, "asked")
+    found = refusal_error(error, "asked")
     assert isinstance(found, FailedPrecondition)
     assert (found.reason, found.facts["path"]) == (reason, path)
     assert path in found.message
@@ -103,7 +103,7 @@ PYARROW = "When listing objects under key 'a/' in bucket 'lake': AWS Error {}"
 )
 def test_what_a_store_refuses_is_told_in_its_words_and_where_to_mend_it(said, reason, shown):
     for error in (OSError(said), ValueError(f"LanceError(IO): {said}")):
-        found = refusal(error, "s3://lake/a")
+        found = refusal_error(error, "s3://lake/a")
         assert isinstance(found, FailedPrecondition)
         assert found.reason == reason
         assert shown in found.message
@@ -128,13 +128,13 @@ def test_what_a_store_refuses_is_told_in_its_words_and_where_to_mend_it(said, re
     ],
 )
 def test_what_may_pass_is_no_refusal(error):
-    assert refusal(error, "asked") is None
-    found = failed(error, "cannot be read now", "asked")
+    assert refusal_error(error, "asked") is None
+    found = storage_failed(error, "cannot be read now", "asked")
     assert (type(found), found.reason) == (Unavailable, "STORE_UNAVAILABLE")
 
 
 def test_the_sdk_calls_refusals_of_a_file_system_what_the_services_call_them():
     for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO):
         for error in (python(number), OSError(f"LanceError(IO): said (os error {number})")):
-            found = refusal(error, "")
+            found = refusal_error(error, "")
             assert storage_refusal(error) == ("" if found is None else found.reason)

@@ -6,17 +6,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io.stored_files import data_folder, refresh_folder, unfinished_elsewhere
-from leman_coordinator.verification.report import Flaw
-from leman_coordinator.verification.verifier import verify
-from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_coordinator.lance_io.table_files import data_folder, refresh_folder, unfinished_elsewhere
+from leman_coordinator.verification.database_verification import verify
+from leman_coordinator.verification.verification_report import Flaw
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage import damage
-from leman_core.storage.tables import LanceTables
+from leman_core.storage import append_log, view_side_files
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.storage.views import source_records
+from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
-from leman_executor.history.row_errors import RowErrors
 from tests.disks import without_descriptors, without_rights
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:f")
@@ -30,9 +29,9 @@ ASKED = {
     "data files by name": lambda db: LanceTables().existing_data_files(f"{db}/t.lance", ["a"]),
     "evictions": lambda db: refresh_folder(f"{db}/t.lance"),
     "half-written files": lambda db: unfinished_elsewhere(f"{db}/t.lance"),
-    "record of a source": lambda db: source_records.content_of(f"{db}/t.lance", "source-1.arrow"),
-    "failed rows": lambda db: RowErrors(db).page("job", "", None, 10),
-    "what was set aside": lambda db: damage.notes(f"{db}/_leman/jobs.lance"),
+    "record of a source": lambda db: view_side_files.source_record_bytes(f"{db}/t.lance", "source-1.arrow"),
+    "failed rows": lambda db: FailedRowPages(db).page("job", "", None, 10),
+    "what was set aside": lambda db: append_log.damage_notes(f"{db}/_leman/jobs.lance"),
     "database": lambda db: list(verify(db, None)),
 }
 

@@ -5,13 +5,12 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.model import row_states, view_metadata
-from leman_core.model.errors import DataLoss, UnknownFormat
+from leman_core.model import row_states, stored_documents, view_metadata
 from leman_core.model.plan import InputSource
 from leman_core.model.row_states import RowState
+from leman_core.model.service_errors import DataLoss, UnknownFormat
 from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
 from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from leman_core.storage import sealed_documents
 
 BINDINGS = {
     "plain": ColumnBinding("id", "f", "1", (ColumnInput("x", 0), ColumnInput("y", 1)), "c"),
@@ -103,23 +102,23 @@ def test_no_flipped_bit_makes_a_view_hold_something_else():
 def test_no_flipped_bit_of_row_states_is_believed(older):
     states = np.array([RowState.UNTOUCHED, RowState.COMPUTED, RowState.FAILED] * 40, np.uint8)
     if older:
-        states[:10] = row_states.of_version(RowState.COMPUTED, 1)
-    buffer = row_states.encode(states, frozenset({"f" * 32}), older)
-    assert row_states.decode(buffer).tolist() == states.tolist()
+        states[:10] = row_states.with_version(RowState.COMPUTED, 1)
+    buffer = row_states.encode_states(states, frozenset({"f" * 32}), older)
+    assert row_states.decode_states(buffer).tolist() == states.tolist()
     for changed in [*flips(buffer), b"", buffer[:-1], buffer + b"x"]:
-        for read in (row_states.decode, row_states.decode_summary):
+        for read in (row_states.decode_states, row_states.decode_state_summary):
             with pytest.raises(ValueError, match="digest"):
                 read(changed)
 
 
 def test_sealed_documents_are_read_as_they_were_written():
-    assert sealed_documents.unseal(sealed_documents.seal({"a": 1.5, "b": ["ü", None]})) == {"a": 1.5, "b": ["ü", None]}
-    for changed in flips(sealed_documents.seal({"a": 1})):
+    assert stored_documents.unseal(stored_documents.seal({"a": 1.5, "b": ["ü", None]})) == {"a": 1.5, "b": ["ü", None]}
+    for changed in flips(stored_documents.seal({"a": 1})):
         with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
-            sealed_documents.unseal(changed)
+            stored_documents.unseal(changed)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"0", b"null", b'"sha256"', b"{}", b""])
 def test_json_that_is_no_sealed_document_is_refused_as_damage(content):
     with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
-        sealed_documents.unseal(content)
+        stored_documents.unseal(content)

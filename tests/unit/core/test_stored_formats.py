@@ -10,20 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import binding, codec
-from leman_core.model import row_states, view_metadata
-from leman_core.model.database import Registrations
-from leman_core.model.errors import DataLoss, UnknownFormat
+from leman_core.functions import binding, function_definitions
+from leman_core.model import row_states, stored_documents, view_metadata
+from leman_core.model.databases import Registrations
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import DataLoss, UnknownFormat
+from leman_core.model.stored_documents import StoredFormat
 from leman_core.model.table import TableSnapshot
 from leman_core.model.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
-from leman_core.storage import database_registry, job_records, sealed_documents, stored_formats
+from leman_core.storage import database_registry, stored_jobs, view_side_files
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.checkpoints.lance_store import LanceCheckpointStore
-from leman_core.storage.history_tail import HistoryTail
-from leman_core.storage.stored_formats import StoredFormat
-from leman_core.storage.views import source_record_file
+from leman_core.storage.checkpoint_store import LanceCheckpointStore
+from leman_core.storage.stored_jobs import HistoryTail
 from leman_executor.history.job_history import JobHistory
 from tests.unit.core.lance_io.small_store import known_store
 from tests.unit.core.views.test_metadata import DEFINITION, SCHEMA
@@ -51,7 +50,7 @@ def test_a_format_is_read_from_the_oldest_to_the_one_that_is_written(stated, rea
 
 def test_what_is_no_number_is_damage():
     with pytest.raises(ValueError, match="invalid literal"):
-        stored_formats.JOB.check("x", "It")
+        stored_documents.JOB.check("x", "It")
 
 
 def with_metadata(**entries: str | None) -> pa.Field:
@@ -79,21 +78,21 @@ def test_a_binding_says_the_later_format_where_it_has_names():
 
 
 def definition(**changes: object) -> bytes:
-    document = sealed_documents.unseal(codec.encode(UDF, 1.0))
-    return sealed_documents.seal({**document, **changes})
+    document = stored_documents.unseal(function_definitions.encode_definition(UDF, 1.0))
+    return stored_documents.seal({**document, **changes})
 
 
 def test_a_function_of_another_release_is_not_damaged():
-    assert codec.decode(definition(), "f")[0] == UDF
+    assert function_definitions.decode_definition(definition(), "f")[0] == UDF
     with refused("FORMAT_TOO_NEW"):
-        codec.decode(definition(format=3), "f")
+        function_definitions.decode_definition(definition(format=3), "f")
     with refused("FORMAT_TOO_OLD"):
-        codec.decode(definition(format=1), "f")
+        function_definitions.decode_definition(definition(format=1), "f")
     unsealed = {key: value for key, value in json.loads(definition(format=1)).items() if key != "sha256"}
     with refused("FORMAT_TOO_OLD"):  # as it was before there was a digest
-        codec.decode(json.dumps(unsealed).encode(), "f")
+        function_definitions.decode_definition(json.dumps(unsealed).encode(), "f")
     with pytest.raises(DataLoss):
-        codec.decode(definition()[:-9], "f")
+        function_definitions.decode_definition(definition()[:-9], "f")
 
 
 def test_a_view_of_another_release_is_not_damaged():
@@ -104,14 +103,14 @@ def test_a_view_of_another_release_is_not_damaged():
 
 
 def record(**changes: object) -> str:
-    text = json.loads(sealed_documents.unseal_text(job_records.encode(JOB)))
+    text = json.loads(stored_documents.unseal_text(stored_jobs.encode_job(JOB)))
     stored = {key: value for key, value in {**text, **changes}.items() if value is not None}
-    return sealed_documents.seal_text(json.dumps(stored))
+    return stored_documents.seal_text(json.dumps(stored))
 
 
 def test_a_job_record_of_another_release_is_not_damaged():
-    assert job_records.decode(record()) == job_records.decode(record(format=None)) == JOB
-    for read in (job_records.decode, job_records.head):
+    assert stored_jobs.decode_job(record()) == stored_jobs.decode_job(record(format=None)) == JOB
+    for read in (stored_jobs.decode_job, stored_jobs.job_head):
         with refused("FORMAT_TOO_NEW"):
             read(record(format=2, state="A_LATER_STATE"))
         with pytest.raises(DataLoss):
@@ -146,7 +145,7 @@ def test_a_log_of_a_later_release_is_left_as_it_is(tmp_path):
 
 def test_a_registration_of_a_later_release_is_no_damage_and_concerns_its_name_alone():
     document = {"format": 2, "name": "later"}
-    config = {"database.later": sealed_documents.seal(document).decode(), "database.torn": "{"}
+    config = {"database.later": stored_documents.seal(document).decode(), "database.torn": "{"}
     found = database_registry._registrations(config)
     assert found.damaged == {"torn"}
     with refused("FORMAT_TOO_NEW"):
@@ -158,7 +157,7 @@ def test_a_checkpoint_of_a_later_release_is_neither_used_nor_set_aside(tmp_path,
     store = LanceCheckpointStore(str(tmp_path))
     batch = pa.RecordBatch.from_pydict({"a": [1, 2]})
     with monkeypatch.context() as later:
-        later.setattr(stored_formats, "CHECKPOINT", replace(stored_formats.CHECKPOINT, current=2))
+        later.setattr(stored_documents, "CHECKPOINT", replace(stored_documents.CHECKPOINT, current=2))
         store["key"] = batch
         assert store["key"] == batch
     with refused("FORMAT_TOO_NEW"):
@@ -168,18 +167,18 @@ def test_a_checkpoint_of_a_later_release_is_neither_used_nor_set_aside(tmp_path,
 
 def test_row_states_of_a_later_release_are_not_damaged(monkeypatch):
     states = np.array([1, 0, 2], np.uint8)
-    assert row_states.decode(row_states.encode(states, frozenset())).tolist() == [1, 0, 2]
-    monkeypatch.setattr(stored_formats, "ROW_STATES", replace(stored_formats.ROW_STATES, current=2))
-    later = row_states.encode(states, frozenset())
+    assert row_states.decode_states(row_states.encode_states(states, frozenset())).tolist() == [1, 0, 2]
+    monkeypatch.setattr(stored_documents, "ROW_STATES", replace(stored_documents.ROW_STATES, current=2))
+    later = row_states.encode_states(states, frozenset())
     monkeypatch.undo()
     with refused("FORMAT_TOO_NEW"):
-        row_states.decode_summary(later)
+        row_states.decode_state_summary(later)
 
 
 def test_a_list_of_null_rows_of_a_later_release_is_not_damaged(monkeypatch):
     nulls = np.array([True, False, True])
     assert row_states.decode_nulls(row_states.encode_nulls(nulls)).tolist() == [0, 2]
-    monkeypatch.setattr(stored_formats, "NULL_ROWS", replace(stored_formats.NULL_ROWS, current=2))
+    monkeypatch.setattr(stored_documents, "NULL_ROWS", replace(stored_documents.NULL_ROWS, current=2))
     later = row_states.encode_nulls(nulls)
     monkeypatch.undo()
     with refused("FORMAT_TOO_NEW"):
@@ -192,7 +191,7 @@ def test_a_tail_of_a_later_release_is_refused_and_not_taken_for_damage(monkeypat
         tail.put(1, ["a record"])
         assert [entry.records for entry in tail.since()] == [("a record",)]
         with monkeypatch.context() as later:
-            later.setattr(stored_formats, "TAIL", replace(stored_formats.TAIL, current=2))
+            later.setattr(stored_documents, "TAIL", replace(stored_documents.TAIL, current=2))
             tail.put(2, ["a record of another form"])
         with refused("FORMAT_TOO_NEW"):
             tail.since()
@@ -200,10 +199,10 @@ def test_a_tail_of_a_later_release_is_refused_and_not_taken_for_damage(monkeypat
 
 def test_a_source_record_of_a_later_release_is_not_damaged(monkeypatch):
     snapshot = TableSnapshot(uri="/t.lance", version=3, incarnation="i", fields=(), fragments=(), stable_row_ids=True)
-    stored = source_record_file.encode(snapshot, frozenset(), [])
-    assert source_record_file.decode("/t.lance", stored).snapshot.version == 3
-    monkeypatch.setattr(stored_formats, "SOURCE_RECORD", replace(stored_formats.SOURCE_RECORD, current=2))
-    later = source_record_file.encode(snapshot, frozenset(), [])
+    stored = view_side_files.encode_source_record(snapshot, frozenset(), [])
+    assert view_side_files.decode_source_record("/t.lance", stored).snapshot.version == 3
+    monkeypatch.setattr(stored_documents, "SOURCE_RECORD", replace(stored_documents.SOURCE_RECORD, current=2))
+    later = view_side_files.encode_source_record(snapshot, frozenset(), [])
     monkeypatch.undo()
     with refused("FORMAT_TOO_NEW"):
-        source_record_file.decode("/t.lance", later)
+        view_side_files.decode_source_record("/t.lance", later)

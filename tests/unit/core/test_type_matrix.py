@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import storable_types
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.udf import UdfKind
 from tests.integration.types.matrix import FORMATS, TRIED, Cell, allowed, cells, stored
 from tests.shares import LONG
@@ -53,7 +53,7 @@ def test_a_type_is_refused_or_kept(leaf: str, file_format: str, tmp_path: Path) 
     for name, cell in computed.items():
         values = cell.array.to_pylist() * 2
         del values[DELETED]
-        assert found[name].type == storable_types.stored_type(cell.kind), (name, cell.title)
+        assert found[name].type == arrow_types.stored_type(cell.kind), (name, cell.title)
         assert repr(found[name].to_pylist()) == repr(values), (name, cell.title)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from leman_core.process.unused_memory import give_back, give_back_when_idle
+from leman_core.process.memory import release_free_memory, release_memory_when_idle
 
 _LIBC = ctypes.CDLL(None)
 
@@ -25,7 +25,7 @@ def test_freed_memory_goes_back_to_the_system():
     for block in blocks[:-1]:  # the last one keeps the top of the heap from being given back by itself
         _LIBC.free(ctypes.c_void_p(block))
     before = process.memory_info().rss
-    give_back()
+    release_free_memory()
     assert process.memory_info().rss < before - (50 << 20)
     _LIBC.free(ctypes.c_void_p(blocks[-1]))
 
@@ -47,7 +47,7 @@ def test_it_is_given_back_once_in_each_idle_time():
 
     async def scenario() -> None:
         looks = idle_times()
-        task = asyncio.ensure_future(give_back_when_idle(lambda: next(looks), 0.02, give))
+        task = asyncio.ensure_future(release_memory_when_idle(lambda: next(looks), 0.02, give))
         await asyncio.wait_for(ended.wait(), 20)
         task.cancel()
 

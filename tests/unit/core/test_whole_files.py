@@ -11,16 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io import committed_files
+from leman_coordinator.lance_io import table_files
 from leman_core.model import keys
-from leman_core.model.errors import FailedPrecondition
 from leman_core.model.garbage import DAY
 from leman_core.model.plan import StagedFile
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.storage import column_file_writer, whole_files
-from leman_core.storage.checkpoints import LanceCheckpointStore
+from leman_core.storage import column_files, view_side_files, whole_files
+from leman_core.storage.checkpoint_store import LanceCheckpointStore
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.storage.views import evictions_file
 from leman_local.service_file import write_private
 from tests.disks import small_disk
 
@@ -33,7 +32,7 @@ def files(folder: Path) -> set[Path]:
 
 
 def write_note(uri: str) -> None:
-    committed_files.note(
+    table_files.write_note(
         uri,
         [
             StagedFile(
@@ -65,7 +64,7 @@ WRITERS = {
     "definition": lambda uri: UdfRegistry(uri).put(UDF),
     "note": write_note,
     "checkpoint": write_checkpoint,
-    "evictions": lambda uri: evictions_file.write(uri, np.arange(BIG)),
+    "evictions": lambda uri: view_side_files.write_evictions(uri, np.arange(BIG)),
     "service file": lambda uri: write_private(Path(uri, "service.json"), "x" * BIG),
 }
 
@@ -100,8 +99,8 @@ def test_what_a_killed_writer_left_of_a_definition_goes_after_a_day(tmp_path):
 
 def test_of_two_that_create_a_file_one_is_told_that_it_was_late(tmp_path):
     path = str(tmp_path / "folder" / "file")
-    assert whole_files.create(path, b"first")
-    assert not whole_files.create(path, b"second")
+    assert whole_files.create_whole_file(path, b"first")
+    assert not whole_files.create_whole_file(path, b"second")
     assert Path(path).read_bytes() == b"first"
     assert [found.name for found in (tmp_path / "folder").iterdir()] == ["file"]
 
@@ -117,7 +116,7 @@ def test_the_copy_of_a_renamed_columns_file_has_a_name_that_garbage_collection_k
         rows_computed=1,
         rows_failed=0,
     )
-    with column_file_writer.empty_copy(str(tmp_path), staged, pa.field("c", pa.int64()), (2, 2)) as name:
+    with column_files.empty_copy(str(tmp_path), staged, pa.field("c", pa.int64()), (2, 2)) as name:
         assert files(tmp_path) == {tmp_path / "data" / name}
         assert keys.parse_column_file_name(name) == keys.ColumnFileName("f" * 32, partial=True)
     assert not files(tmp_path)

@@ -18,9 +18,9 @@ import yaml
 from pydantic import SecretStr
 
 from leman_core import settings as config
-from leman_core.model.release import MODULES, version
-from leman_core.server.exposure import check_bind
-from leman_executor.spark.address import callback_address
+from leman_core.process.release import MODULES, release_version
+from leman_core.server.server import check_bind
+from leman_executor.spark.spark_conf import callback_address
 from tests.conftest import ROOT
 
 CHART = ROOT / "deploy" / "helm" / "leman"
@@ -384,7 +384,7 @@ def test_notes_say_how_many_there_are(tmp_path, changed, said):
         "template", "etl", "--show-only", "templates/notes.yaml", values={**IN_THE_CLEAR, **changed}, chart=chart
     )
     assert done.returncode == 0, done.stderr
-    assert yaml.safe_load(done.stdout)["text"].splitlines()[0] == f"Leman {version()}: {said}"
+    assert yaml.safe_load(done.stdout)["text"].splitlines()[0] == f"Leman {release_version()}: {said}"
 
 
 @pytest.mark.parametrize(
@@ -548,8 +548,8 @@ def test_what_kubernetes_does_not_take_would_be_found():
 
 def test_the_chart_is_that_of_this_release():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
-    assert chart["appVersion"] == version()
-    assert container("in the clear", "planner")["image"] == f"leman:{version()}"
+    assert chart["appVersion"] == release_version()
+    assert container("in the clear", "planner")["image"] == f"leman:{release_version()}"
     images = {service: container("all", service)["image"] for service in WORKLOADS}
     services = "registry.internal/leman-services:0.1.0-3"
     assert images == {

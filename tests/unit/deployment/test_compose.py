@@ -23,15 +23,15 @@ from types import ModuleType
 import pytest
 from cryptography import x509
 
-from leman._services_here import MODULES
+from leman._installed import MODULES
 from leman_core import settings as config
-from leman_core.model.errors import InvalidArgument
-from leman_core.model.release import version
-from leman_core.server.exposure import check_bind
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.process.release import release_version
 from leman_core.server.healthcheck import check
+from leman_core.server.server import check_bind
 from leman_core.settings import Server
-from leman_executor.spark import address
-from leman_executor.spark.address import callback_address, is_local
+from leman_executor.spark import spark_conf
+from leman_executor.spark.spark_conf import callback_address, is_local
 from tests.certificates import Authority
 from tests.compose_file import CHOSEN, COMPOSE, ON_SPARK, SERVICES, TOKEN, environment, filled_in
 from tests.conftest import ROOT
@@ -139,7 +139,7 @@ def test_by_itself_the_executor_works_on_its_own_cores(monkeypatch):
 def test_with_the_profile_spark_workers_are_told_the_executors_name(monkeypatch, resolves):
     """A name that all containers of the network resolve; the executor listens on whatever it stands for."""
     settings = settings_of(monkeypatch, environment("executor", ON_SPARK))
-    monkeypatch.setattr(address, "_is_ours", lambda host: resolves and host == "executor")
+    monkeypatch.setattr(spark_conf, "_is_ours", lambda host: resolves and host == "executor")
     found = callback_address(settings.spark)
     assert (found.host, found.bind) == ("executor", "executor" if resolves else "0.0.0.0")
     ports = (found.driver_port, found.block_port, found.dispatcher_port)
@@ -179,7 +179,7 @@ def data_of(service: dict) -> list[str]:
 
 def test_the_images_are_those_of_this_release():
     images = {name: filled_in(SERVICES[name]["image"], {}) for name in (*OURS, "spark-master", "spark-worker")}
-    with_spark, without = f"leman:{version()}", f"leman-services:{version()}"
+    with_spark, without = f"leman:{release_version()}", f"leman-services:{release_version()}"
     assert images == dict.fromkeys(images, with_spark) | dict.fromkeys(("planner", "commit-coordinator"), without)
 
 

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from leman.v1 import errors_pb2
-from leman_core.model import errors
+from leman_core.model import service_errors
 
 ROOT = Path(__file__).resolve().parents[3]
 SERVICES = ("core", "planner", "executor", "commit_coordinator")
@@ -21,7 +21,7 @@ LOCAL = {
     "WEAK_TOKEN",
 }
 #: What takes a reason first: the errors, and what becomes one of them.
-RAISED = {name for name, value in vars(errors).items() if isinstance(value, type)} | {
+RAISED = {name for name, value in vars(service_errors).items() if isinstance(value, type)} | {
     "JobError",
     "Rejection",
     "UnitFailure",

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import ResourceExhausted, Unavailable
+from leman_core.model.service_errors import ResourceExhausted, Unavailable
 from leman_core.server.status import error_from_rpc
 from tests.unit.core.rpc_helpers import running
 

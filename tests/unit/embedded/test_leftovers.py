@@ -8,7 +8,7 @@ import time
 import pytest
 
 from leman_core.model.garbage import DAY
-from leman_local.leftovers import sweep
+from leman_local.local_databases import sweep_leftovers
 
 UNFINISHED = (
     "jobs.lance/data/.tmpX1aB2c",
@@ -37,14 +37,14 @@ def folder(tmp_path):
 
 
 def test_only_what_is_unfinished_and_of_yesterday_goes(folder):
-    assert sweep(folder) == [], "it may be being written"
+    assert sweep_leftovers(folder) == [], "it may be being written"
     then = time.time() - DAY - 60
     for name in (*UNFINISHED, *NEEDED):
         os.utime(folder / name, (then, then))
-    assert set(sweep(folder)) == {folder / name for name in UNFINISHED}
+    assert set(sweep_leftovers(folder)) == {folder / name for name in UNFINISHED}
     assert all((folder / name).exists() for name in NEEDED)
-    assert sweep(folder) == []
+    assert sweep_leftovers(folder) == []
 
 
 def test_no_folder_no_leftovers(tmp_path):
-    assert sweep(tmp_path / "nowhere") == []
+    assert sweep_leftovers(tmp_path / "nowhere") == []

@@ -6,9 +6,8 @@ import asyncio
 import os
 import sys
 
-from leman_local import process
-from leman_local.log_file import LogFile
-from leman_local.process import Spec
+from leman_local import service_process
+from leman_local.service_process import LogFile, Spec
 
 
 def test_a_log_is_set_aside_at_its_size_and_the_oldest_goes(tmp_path):
@@ -47,7 +46,7 @@ def test_both_streams_of_a_process_go_to_its_log_in_whole_lines(tmp_path):
     told = []
 
     async def run() -> None:
-        command = process.program(sys.executable, "-I", "-S", "-c", PRINTS)
+        command = service_process.program_command(sys.executable, "-I", "-S", "-c", PRINTS)
         spec = Spec(
             name="service",
             command=command,
@@ -56,7 +55,7 @@ def test_both_streams_of_a_process_go_to_its_log_in_whole_lines(tmp_path):
             log_bytes=20_000,
             logs_kept=100,
         )
-        running = await process.start(spec, told.append)
+        running = await service_process.start_process(spec, told.append)
         assert await running.wait() == "ended with code 3"
         await running.clean_up()
 

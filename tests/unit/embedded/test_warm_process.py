@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from leman_executor.spark import daemon_relay
-from leman_local import fd_messages, process, warm_parent, warm_process, warm_socket
-from leman_local.process import Spec
+from leman_executor.spark import daemon_startup
+from leman_local import fd_messages, service_process, warm_parent, warm_process
+from leman_local.service_process import Spec
 from leman_local.warm_parent import WarmParent
 from leman_local.warm_process import WarmProcess
 
@@ -70,20 +70,21 @@ def test_the_values_of_settings_are_not_kept(tmp_path, monkeypatch):
 
 
 def test_a_daemon_is_started_anew_where_none_is_forked_in_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(daemon_relay, "_ANSWER_SECONDS", 0.05)
-    monkeypatch.setenv(daemon_relay.VARIABLE, str(tmp_path / "s"))
+    monkeypatch.setattr(daemon_startup, "_ANSWER_SECONDS", 0.05)
+    monkeypatch.setenv(daemon_startup.WARM_PROCESS_VARIABLE, str(tmp_path / "s"))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
-        daemon_relay.run()
-    assert daemon_relay.VARIABLE not in os.environ
+        daemon_startup.relay_to_warm_process()
+    assert daemon_startup.WARM_PROCESS_VARIABLE not in os.environ
 
 
 @pytest.mark.parametrize("path", [None, "/nowhere"], ids=["a program waits", "the interpreter waits"])
 def test_who_asked_for_a_daemon_ends_with_it(tmp_path, path):
     """And is not what keeps open the descriptors that were passed on."""
-    environment = {**os.environ, daemon_relay.VARIABLE: str(tmp_path / "s")}
-    ask = "import os; from leman_executor.spark import daemon_relay; os.environ.update(PATH=%r); daemon_relay.run()"
+    environment = {**os.environ, daemon_startup.WARM_PROCESS_VARIABLE: str(tmp_path / "s")}
+    ask = "import os; from leman_executor.spark import daemon_startup; os.environ.update(PATH=%r); "
+    ask += "daemon_startup.relay_to_warm_process()"
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "s"))
         listener.listen()
@@ -122,7 +123,10 @@ def _parent(folder: Path, command: list[str]) -> tuple[WarmParent, socket.socket
 def test_a_service_is_started_anew_where_the_process_does_not_answer(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_parent, "_ANSWER_SECONDS", 0.05)
     spec = Spec(
-        name="planner", command=process.module("planner"), environment={"x": "y" * (1 << 20)}, log=tmp_path / "l"
+        name="planner",
+        command=service_process.module_command("planner"),
+        environment={"x": "y" * (1 << 20)},
+        log=tmp_path / "l",
     )
     parent, theirs, started = _parent(tmp_path, ["sleep", "600"])
     with theirs:
@@ -134,7 +138,7 @@ def test_a_service_is_started_anew_where_the_process_does_not_answer(tmp_path, m
 
 def test_a_service_that_it_has_imported_is_not_waited_for_as_long(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_parent, "_LATER_SECONDS", 0.05)
-    spec = Spec(name="planner", command=process.module("planner"), environment={}, log=tmp_path / "l")
+    spec = Spec(name="planner", command=service_process.module_command("planner"), environment={}, log=tmp_path / "l")
     parent, theirs, _ = _parent(tmp_path, ["sleep", "600"])
     service = subprocess.Popen(["true"])
     service.wait()
@@ -174,8 +178,11 @@ def test_sockets_of_supervisors_that_are_gone_are_deleted(tmp_path):
     gone = subprocess.Popen(["true"])
     gone.wait()
     for pid in (gone.pid, os.getpid()):
-        (tmp_path / warm_socket.name(pid)).touch()
-    (tmp_path / warm_socket.name(gone.pid, 2)).touch()
+        (tmp_path / warm_parent.warm_socket_name(pid)).touch()
+    (tmp_path / warm_parent.warm_socket_name(gone.pid, 2)).touch()
     (tmp_path / "service.json").touch()
-    warm_socket.sweep(tmp_path)
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["service.json", warm_socket.name(os.getpid())]
+    warm_parent.sweep_warm_sockets(tmp_path)
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "service.json",
+        warm_parent.warm_socket_name(os.getpid()),
+    ]

@@ -15,22 +15,21 @@ import pyarrow as pa
 
 from leman_core.model import keys
 from leman_core.model.plan import FragmentTask, Reason
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
 from leman_core.model.work import (
     FragmentWork,
+    FunctionSpec,
     InFlightRows,
     ProgressReport,
     RowFailure,
-    UdfRef,
     UnitOutcome,
     WorkContext,
     WorkUnit,
 )
-from leman_core.storage.checkpoints import LanceCheckpointStore
-from leman_core.storage.checkpoints.lance_store import checkpoint_root
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_executor.coordination.reservations import InProcessReservations
-from leman_executor.worker.unit_runner import UnitRunner, never
+from leman_executor.worker.unit_runner import UnitRunner, never_stopped
 
 COLUMN = "y"
 COLUMN_ID = "c0ffee"
@@ -57,13 +56,13 @@ class Lab:
     def dataset(self) -> lance.LanceDataset:
         return lance.dataset(self.uri)
 
-    def udf(self, function: object, kind: UdfKind = UdfKind.SCALAR, **changes: object) -> UdfRef:
+    def udf(self, function: object, kind: UdfKind = UdfKind.SCALAR, **changes: object) -> FunctionSpec:
         data = cloudpickle.dumps(function)
         digest = hashlib.sha256(data).hexdigest()
         path = self.folder / f"{digest}.bundle"
         path.write_bytes(data)
         python = f"{sys.version_info.major}.{sys.version_info.minor}"
-        ref = UdfRef(
+        ref = FunctionSpec(
             name="f",
             version=digest[:8],
             kind=kind,
@@ -78,7 +77,7 @@ class Lab:
         )
         return replace(ref, **changes)
 
-    def context(self, udf: UdfRef, **changes: object) -> WorkContext:
+    def context(self, udf: FunctionSpec, **changes: object) -> WorkContext:
         context = WorkContext(
             job_id="job-1",
             uri=self.uri,
@@ -123,7 +122,7 @@ class Lab:
         look_first: bool = False,
         budget_seconds: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-        stopped: Callable[[], bool] = never,
+        stopped: Callable[[], bool] = never_stopped,
     ) -> UnitOutcome:
         return UnitRunner(
             context,

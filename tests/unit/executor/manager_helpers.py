@@ -10,25 +10,24 @@ from typing import Any
 
 import pyarrow as pa
 
-from leman_core.model.errors import LemanError
 from leman_core.model.job import Attempt, Job
 from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import LemanError
 from leman_core.model.table import TableField
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.work import WorkContext
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings
+from leman_executor.api.job_forwarding import OtherExecutors
 from leman_executor.coordination.env_values import EnvValues
 from leman_executor.coordination.leases import JobLeases
-from leman_executor.job_manager import JobManager
-from leman_executor.job_manager.job_databases import JobDatabases
-from leman_executor.job_manager.job_store import HistoryJobStore
-from leman_executor.job_manager.running_jobs import RunningJobs
-from leman_executor.job_manager.shared import Shared
 from leman_executor.jobs.job_environment import JobEnvironment
-from leman_executor.other_executors import OtherExecutors
-from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.manager import JobManager
+from leman_executor.manager.job_databases import JobDatabases
+from leman_executor.manager.job_store import HistoryJobStore, RunningJobs
+from leman_executor.manager.job_supervisor import ManagerDeps
+from leman_executor.scheduling.dispatcher import Cancelled
 from leman_executor.scheduling.local_runner import LocalRunner
 
 OUTPUT = OutputField(TableField(pa.field("y", pa.int64()), (1,)), "c0ffee")
@@ -199,7 +198,7 @@ class Executor:
             reservations=Reservations(),
         )
         self.jobs = JobManager(
-            Shared(
+            ManagerDeps(
                 services=services,
                 databases=databases,
                 running=self.running,

@@ -11,10 +11,10 @@ from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from leman_core.server import healthcheck
 from leman_core.server.server import start_server
 from leman_core.settings import Settings
-from leman_core.telemetry.measures import FUNCTIONS_AVAILABLE
+from leman_core.telemetry.instruments import FUNCTIONS_AVAILABLE
 from leman_executor.app import Executor
 from leman_executor.spark import worker_problems
-from leman_executor.spark.address import CallbackAddress
+from leman_executor.spark.spark_conf import CallbackAddress
 
 DEADLINE = 30.0
 NO_PYTHON = 'java.io.IOException: Cannot run program "/opt/leman/bin/python": error=2, No such file or directory'

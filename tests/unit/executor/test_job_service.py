@@ -21,7 +21,7 @@ from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Server, Settings
-from leman_executor.job_service import JobServicer
+from leman_executor.api.job_service import JobServicer
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 
 State = jobs_pb2.Job.State

@@ -13,16 +13,15 @@ import pytest
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.server.auth.caller import current_caller
-from leman_core.server.auth.forwarded_identity import FORWARDED_BY
+from leman_core.server.callers import FORWARDED_BY, current_caller
 from leman_core.server.server import RunningServer, start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Server, Settings
-from leman_executor import other_executors
+from leman_executor.api import job_forwarding
+from leman_executor.api.job_forwarding import OtherExecutors
+from leman_executor.api.job_service import JobServicer
 from leman_executor.app import _reached_at
-from leman_executor.job_service import JobServicer
-from leman_executor.other_executors import OtherExecutors
 from tests.unit.executor.job_manager.test_takeover import Leases, Pair
 from tests.unit.executor.manager_helpers import NO_PREVIEWS, Executor
 
@@ -251,7 +250,7 @@ def test_a_watch_does_not_stay_with_an_executor_that_began_anew_and_has_the_job_
 
 def test_a_watch_stays_with_a_silent_executor_while_nobody_can_tell_who_has_the_job(tmp_path, monkeypatch):
     """Redis is away, and rows take long."""
-    monkeypatch.setattr(other_executors, "_SILENT_SECONDS", 0.02)
+    monkeypatch.setattr(job_forwarding, "_SILENT_SECONDS", 0.02)
 
     async def scenario() -> None:
         async with both(tmp_path) as pair:

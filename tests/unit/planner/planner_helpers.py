@@ -5,15 +5,14 @@ import pyarrow as pa
 from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.plan import OutputField, Plan
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
-from leman_core.storage.checkpoints.records import FragmentRecord
-from leman_planner.planning import make_plan
-from leman_planner.request_resolution import with_filter
-from leman_planner.resolved_request import ResolvedRequest
-from leman_planner.statuses import inspect
-from leman_planner.stored_work import KeptWork, StoredWork, open_inputs, select_relevant
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_planner.planning.fragment_status import inspect_all_fragments
+from leman_planner.planning.plan_draft import make_plan
+from leman_planner.planning.request_resolution import ResolvedRequest, with_filter
+from leman_planner.planning.stored_work import KeptWork, StoredWork, open_inputs, select_relevant
 
 URI = "/data/t.lance"
 X, Y, C, OTHER = 0, 1, 2, 3
@@ -90,7 +89,7 @@ def resolved(fragments, where="", *, udf=UDF, names=(), **options) -> ResolvedRe
 
 def plan(asked: ResolvedRequest, *, found=(), records=None, states=None, of_kept=()) -> Plan:
     """Plan; `of_kept`: checkpoint keys of the first version that the column keeps."""
-    statuses = inspect(asked)
+    statuses = inspect_all_fragments(asked)
     wanted = open_inputs(asked, statuses, states or {})
     sifted = select_relevant(asked, wanted, found)
     kept = [

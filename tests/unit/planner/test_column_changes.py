@@ -6,19 +6,19 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import PlanHeader, Reason, ReasonCount
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField
 from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
-from leman_planner.column_changes import (
+from leman_planner.catalog.column_changes import (
     ColumnOutcome,
     OnChange,
     Outcome,
-    changed,
+    column_changed_error,
+    difference_notes,
     inputs_asked,
     is_same,
-    notes,
     rows_by_need,
     rows_lost,
     source_diff,
@@ -45,7 +45,7 @@ def outcome(kind=Outcome.UPDATED, **more):
 def test_the_same_function_and_inputs_are_the_same_whether_they_are_named_or_not():
     assert is_same(UDF, asked(), BOUND, TABLE)
     assert is_same(UDF, asked(inputs=("x",)), BOUND, TABLE)
-    assert notes(UDF, asked(), BOUND, TABLE) == ()
+    assert difference_notes(UDF, asked(), BOUND, TABLE) == ()
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_the_same_function_and_inputs_are_the_same_whether_they_are_named_or_not
 def test_another_version_or_other_inputs_are_a_change(udf, inputs, said):
     found = asked(udf, inputs)
     assert not is_same(udf, found, BOUND, TABLE)
-    assert notes(udf, found, BOUND, TABLE) == said
+    assert difference_notes(udf, found, BOUND, TABLE) == said
 
 
 def test_a_program_may_go_on_to_call_an_input_as_it_was_called_when_the_column_was_made():
@@ -152,7 +152,7 @@ def test_it_is_said_in_a_sentence(told, said):
 
 def test_the_refusal_names_the_ways_out_and_shows_the_diff():
     diff = source_diff(OLD, NEW)
-    error = changed([outcome(rows_stale=4000, expected_seconds=720.0, diff=diff, notes=("f@1 → f@2",))])
+    error = column_changed_error([outcome(rows_stale=4000, expected_seconds=720.0, diff=diff, notes=("f@1 → f@2",))])
     assert error.reason == "COLUMN_CHANGED"
     assert error.message.startswith(
         "score changed: 4,000 rows stale, about 12 minutes (f@1 → f@2). Nothing was changed"

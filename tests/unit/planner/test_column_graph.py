@@ -4,11 +4,17 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import NOT_YET, ColumnBinding, ColumnInput
-from leman_planner.column_graph import inputs_first, reads, rests_on
-from leman_planner.coming_columns import check_circles, not_yet, with_columns
+from leman_planner.planning.column_graph import (
+    check_circles,
+    columns_read,
+    inputs_first,
+    pending_columns,
+    upstream_columns,
+    with_columns,
+)
 
 X = 0
 
@@ -30,17 +36,17 @@ CHAIN = table(computed("c", ("b", 2)), computed("b", ("a", 3), ("x", X)), comput
 
 
 def test_inputs_come_before_what_reads_them():
-    assert rests_on(CHAIN, "c") == ["a", "b"]
-    assert rests_on(CHAIN, "b") == ["a"]
-    assert rests_on(CHAIN, "a") == rests_on(CHAIN, "x") == []
-    assert reads(CHAIN, "b") == ["a", "x"]
+    assert upstream_columns(CHAIN, "c") == ["a", "b"]
+    assert upstream_columns(CHAIN, "b") == ["a"]
+    assert upstream_columns(CHAIN, "a") == upstream_columns(CHAIN, "x") == []
+    assert columns_read(CHAIN, "b") == ["a", "x"]
 
 
 def test_other_inputs_than_those_of_the_column_may_be_asked_about():
     x, b = CHAIN.column("x"), CHAIN.column("b")
-    assert rests_on(CHAIN, "a", [x]) == []
+    assert upstream_columns(CHAIN, "a", [x]) == []
     with pytest.raises(FailedPrecondition) as caught:
-        rests_on(CHAIN, "a", [b])
+        upstream_columns(CHAIN, "a", [b])
     assert caught.value.reason == "COLUMN_CYCLE"
     assert "a → b → a" in caught.value.message or "b → a → b" in caught.value.message
 
@@ -60,13 +66,13 @@ def test_a_field_of_a_struct_is_a_part_of_its_column():
         uri="/t.lance", version=1, incarnation="i", fragments=(),
         fields=(TableField(pa.field("x", pa.int64()), (X,)), made, TableField(computed("y", ("box.w", 6)), (7,))),
     )  # fmt: skip
-    assert rests_on(found, "y") == ["box"]
+    assert upstream_columns(found, "y") == ["box"]
 
 
 def test_columns_that_are_about_to_be_are_known_by_name():
     coming = with_columns(CHAIN, [computed("d", ("c", 1)), computed("e", ("d", NOT_YET))])
-    assert rests_on(coming, "e") == ["a", "b", "c", "d"]
-    assert [field.name for field in not_yet(coming)] == ["d", "e"]
+    assert upstream_columns(coming, "e") == ["a", "b", "c", "d"]
+    assert [field.name for field in pending_columns(coming)] == ["d", "e"]
     assert with_columns(coming, [computed("a", ("x", X))]) is coming
 
 
@@ -78,4 +84,4 @@ def test_an_order_is_found_or_the_circle_is_named():
 
 def test_a_binding_that_is_damaged_ends_a_chain_without_a_word():
     broken = computed("b", ("a", 3)).with_metadata({binding.COLUMN_ID: b"id-b"})
-    assert rests_on(table(computed("c", ("b", 2)), broken), "c") == []
+    assert upstream_columns(table(computed("c", ("b", 2)), broken), "c") == []

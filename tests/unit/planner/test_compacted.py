@@ -2,12 +2,9 @@
 
 import pytest
 
-from leman_core.model.compactions import Rewrite
-from leman_core.model.refresh import ChangeKind
-from leman_core.model.table import DataFile, Fragment
-from leman_core.model.view import ViewColumn, ViewQuery
-from leman_planner.views.compacted import only_moved
-from leman_planner.views.source_diff import changes
+from leman_core.model.table import DataFile, Fragment, Rewrite
+from leman_core.model.view import ChangeKind, ViewColumn, ViewQuery
+from leman_planner.views.source_changes import changed_fragments, only_moved
 from tests.unit.planner.test_refresh_planning import BASE, FIELDS, fragment, source
 
 X, Y = range(2)
@@ -141,7 +138,7 @@ COMPACTED = source(6, MADE)
 
 
 def kinds(base, target, *compactions):
-    return [(c.fragment_id, c.kind) for c in changes(QUERY, base, target, lambda: compactions)]
+    return [(c.fragment_id, c.kind) for c in changed_fragments(QUERY, base, target, lambda: compactions)]
 
 
 def test_forward_and_back():
@@ -172,4 +169,4 @@ def test_the_history_is_asked_only_where_fragments_came_and_went():
         source(6, BASE.fragments[0]),
         source(6, fragment(0, files=("new", "cd0")), fragment(1, deleted=1)),
     ):
-        assert changes(QUERY, BASE, target, lambda: pytest.fail("the history was read"))
+        assert changed_fragments(QUERY, BASE, target, lambda: pytest.fail("the history was read"))

@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from leman_core.model import keys, row_states
-from leman_core.model.changed_rows import Predecessor
-from leman_core.model.compactions import CompactionHistory, Rewrite
 from leman_core.model.plan import Reason
-from leman_core.model.row_states import RowState
-from leman_core.model.table import DataFile, Fragment
-from leman_planner.compacted_rows import RowTracer
-from leman_planner.reuse_decision import inspect_fragment
+from leman_core.model.row_states import Predecessor, RowState
+from leman_core.model.table import CompactionHistory, DataFile, Fragment, Rewrite
+from leman_planner.planning.compacted_rows import RowTracer
+from leman_planner.planning.fragment_status import inspect_fragment
 from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, pairs, resolved
 
 UNTOUCHED, COMPUTED = RowState.UNTOUCHED, RowState.COMPUTED
@@ -44,7 +42,7 @@ class Archive:
 
 
 def encoded(*states: RowState, filters: frozenset[str] = frozenset()) -> bytes:
-    return row_states.encode(np.array(states, np.uint8), filters)
+    return row_states.encode_states(np.array(states, np.uint8), filters)
 
 
 def traced(now: Fragment, rewrite: Rewrite | None, archive: Archive, where: str = "", names: tuple[str, ...] = ()):
@@ -55,7 +53,7 @@ def traced(now: Fragment, rewrite: Rewrite | None, archive: Archive, where: str 
     found = RowTracer(request, history, archive).trace(status)
     if found.moved is None:
         return found.reason, [], frozenset()
-    states = row_states.decode(found.moved.states) if found.moved.states else [COMPUTED] * now.physical_rows
+    states = row_states.decode_states(found.moved.states) if found.moved.states else [COMPUTED] * now.physical_rows
     return found.reason, list(states), found.moved.summary.filters
 
 

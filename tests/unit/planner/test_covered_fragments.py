@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from leman_core.model import keys
 from leman_core.model.plan import Reason
-from leman_planner import planning
-from leman_planner.covered_fragments import cover
+from leman_planner.planning import plan_draft
+from leman_planner.planning.fragment_tasks import cover_fragments
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import UDF, column_file, fragment, plan, range_key, record, resolved
 from tests.unit.planner.test_properties import World, worlds
@@ -19,7 +19,7 @@ OLD_UDF = dataclasses.replace(UDF, version="0")
 
 def one_by_one(resolved, statuses, found, others):
     """What `cover` says where nothing is decided about all at once."""
-    return cover(resolved, statuses, None, others)
+    return cover_fragments(resolved, statuses, None, others)
 
 
 @st.composite
@@ -42,7 +42,7 @@ def covered_worlds(draw):
 def test_the_plan_is_the_same_as_one_by_one(world, num_frags):
     made = world.plan(num_frags=num_frags)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(planning, "cover", one_by_one)
+        patched.setattr(plan_draft, "cover_fragments", one_by_one)
         wanted = world.plan(num_frags=num_frags)
     assert made.header == wanted.header
     assert list(made.tasks) == list(wanted.tasks)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from leman_core.model import keys
-from leman_core.model.plan import KeptRows, Reason
-from leman_core.model.plan_summary import summarise
-from leman_core.model.ranges import RowRange
+from leman_core.model.plan import KeptRows, Reason, summarize_plan
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import StateSummary
 from leman_core.model.udf import ErrorPolicy, FunctionVersion
-from leman_planner.resolved_request import ResolvedRequest
+from leman_planner.planning.request_resolution import ResolvedRequest
 from tests.unit.planner.planner_helpers import (
     COLUMN_ID,
     UDF,
@@ -59,7 +58,7 @@ def test_only_fragments_with_failed_rows_have_work():
     assert (made.header.rows_to_compute, made.header.rows_failed_before) == (3, 0)
     assert made.header.rows_not_computed == 10 + 10 + 100
     assert reasons(made) == {"REUSED": 1, "PARTIAL": 1, "REUSED_FILTER": 2}
-    assert summarise(made) == (
+    assert summarize_plan(made) == (
         "3 failed rows to try again in 1 of 4 fragments; 120 rows are not computed: a backfill computes them"
     )
 
@@ -67,7 +66,7 @@ def test_only_fragments_with_failed_rows_have_work():
 def test_where_no_row_failed_nothing_is_to_do():
     made = plan(failed_only([fragment(0, current=OLD), fragment(1, current=column_file(1, source="old"))]))
     assert made.tasks == ()
-    assert summarise(made).startswith("no row is marked as failed: nothing to do; 100 rows are not computed")
+    assert summarize_plan(made).startswith("no row is marked as failed: nothing to do; 100 rows are not computed")
 
 
 def test_failures_in_a_stale_file_say_nothing():
@@ -122,7 +121,7 @@ def test_files_of_a_kept_version_are_current_and_named():
     made = plan(keeping([fragment(0, current=OLD), fragment(1, current=column_file(1, udf=UDF_2))]))
     assert made.tasks == ()
     assert made.header.kept == (KeptRows(FunctionVersion("f", "1"), 100),)
-    assert summarise(made) == "2 of 2 fragments are current: nothing to do; 100 rows keep values of f@1"
+    assert summarize_plan(made) == "2 of 2 fragments are current: nothing to do; 100 rows keep values of f@1"
     assert reasons(plan(resolved([fragment(0, current=OLD)], udf=UDF_2))) == {"UDF_CHANGED": 1}
 
 

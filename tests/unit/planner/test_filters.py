@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.sql import filters
-from leman_core.sql.relative_time import pin
+from leman_core.sql.time_values import pin_relative_times
 
 COLUMNS = ["id", "body", "Größe", "now"]
 NOW = dt.datetime(2024, 3, 31, 12, 30, tzinfo=dt.UTC)
@@ -18,10 +18,10 @@ AT = "timestamp '2024-03-31T12:30:00.000000+00:00'"
 
 def test_length_is_that_of_the_text_as_written():
     long = "ts > now() OR " * 600 + "id > 0"
-    assert len(pin(long, NOW)) > filters.MAX_BYTES
-    filters.check(pin(long, NOW), COLUMNS)
+    assert len(pin_relative_times(long, NOW)) > filters.MAX_BYTES
+    filters.check_filter(pin_relative_times(long, NOW), COLUMNS)
     with pytest.raises(InvalidArgument, match="it has 20012 bytes, at most 16384"):
-        pin("body = '" + "x" * 20_003 + "'", NOW)
+        pin_relative_times("body = '" + "x" * 20_003 + "'", NOW)
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_length_is_that_of_the_text_as_written():
     ],
 )
 def test_ordinary_filters_pass(where):
-    filters.check(where, COLUMNS)
+    filters.check_filter(where, COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_ordinary_filters_pass(where):
 )
 def test_what_is_refused_says_why(where, said):
     with pytest.raises(InvalidArgument) as caught:
-        filters.check(where, COLUMNS)
+        filters.check_filter(where, COLUMNS)
     assert (caught.value.reason, caught.value.field) == ("INVALID_FILTER", "where")
     assert said in caught.value.message
 
@@ -88,12 +88,12 @@ def test_what_is_refused_says_why(where, said):
 @given(st.text(max_size=60))
 def test_any_text_is_taken_or_refused_and_nothing_else(where):
     with contextlib.suppress(InvalidArgument):
-        filters.check(where, COLUMNS)
-        assert filters.names(pin(where, NOW)) is not None
+        filters.check_filter(where, COLUMNS)
+        assert filters.names_in_filter(pin_relative_times(where, NOW)) is not None
 
 
 def test_names_are_a_superset_of_the_columns_that_are_read():
-    assert filters.names("ID > 1 AND `Größe` = 'body' OR s.a IS NULL") >= {"id", "grösse", "s", "body"}
+    assert filters.names_in_filter("ID > 1 AND `Größe` = 'body' OR s.a IS NULL") >= {"id", "grösse", "s", "body"}
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_names_are_a_superset_of_the_columns_that_are_read():
     ],
 )
 def test_relative_times_become_literals(where, pinned):
-    assert pin(where, NOW) == pinned
+    assert pin_relative_times(where, NOW) == pinned
 
 
 @pytest.mark.parametrize(
@@ -135,5 +135,5 @@ def test_relative_times_become_literals(where, pinned):
 )
 def test_intervals_that_cannot_be_read_are_refused(where, said):
     with pytest.raises(InvalidArgument, match=said) as caught:
-        pin(where, NOW)
+        pin_relative_times(where, NOW)
     assert caught.value.reason == "INVALID_FILTER"

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leman_core.model import keys
+from leman_core.model.plan_columns import PlannedTasks
 from leman_core.model.table import DataFile
-from leman_core.model.task_columns import PlannedTasks
-from leman_core.wire import convert
-from leman_planner import plan_stream
-from leman_planner.plan_stream import messages
+from leman_core.wire import convert_plans
+from leman_planner import planner_service
+from leman_planner.planner_service import plan_messages
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import (
     X,
@@ -28,18 +28,18 @@ from tests.unit.planner.test_properties import UDF_2, worlds
 
 
 def in_columns(made):
-    return messages(made, untouched=True, checkpointed=True)
+    return plan_messages(made, untouched=True, checkpointed=True)
 
 
 def arrived(made):
     """What the executor makes of a plan's messages."""
     header, *parts = in_columns(made)
-    function = convert.header_from_proto(header.header).versions[0]
-    untouched = [convert.untouched_from_proto(p.untouched, function) for p in parts if p.HasField("untouched")]
+    function = convert_plans.header_from_proto(header.header).versions[0]
+    untouched = [convert_plans.untouched_from_proto(p.untouched, function) for p in parts if p.HasField("untouched")]
     checkpointed = [
-        convert.checkpointed_from_proto(p.checkpointed, function) for p in parts if p.HasField("checkpointed")
+        convert_plans.checkpointed_from_proto(p.checkpointed, function) for p in parts if p.HasField("checkpointed")
     ]
-    stored = [convert.task_from_proto(task) for part in parts for task in part.tasks.tasks]
+    stored = [convert_plans.task_from_proto(task) for part in parts for task in part.tasks.tasks]
     return PlannedTasks(untouched, stored, checkpointed)
 
 
@@ -48,7 +48,7 @@ def arrived(made):
 def test_tasks_arrive_as_they_were_planned(world, at_once):
     made = world.plan()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(plan_stream, "MAX_BATCH_TASKS", at_once)
+        patched.setattr(planner_service, "MAX_BATCH_TASKS", at_once)
         tasks = arrived(made)
     assert tasks == tuple(made.tasks)
     assert [tasks[at] for at in range(len(tasks))] == list(tasks)
@@ -106,24 +106,24 @@ def test_a_filter_over_another_column_gives_each_fragment_keys_of_its_own():
 def test_who_does_not_read_columns_is_sent_every_task(world):
     """An executor of an earlier release would take the plan for one without these fragments, and end the job."""
     made = world.plan()
-    parts = list(messages(made))[1:]
-    assert [convert.task_from_proto(task) for part in parts for task in part.tasks.tasks] == list(made.tasks)
+    parts = list(plan_messages(made))[1:]
+    assert [convert_plans.task_from_proto(task) for part in parts for task in part.tasks.tasks] == list(made.tasks)
 
 
 @given(worlds())
 def test_who_reads_untouched_fragments_alone_is_sent_the_others_as_tasks(world):
     made = world.plan()
-    header, *parts = messages(made, untouched=True)
+    header, *parts = plan_messages(made, untouched=True)
     assert not any(part.HasField("checkpointed") for part in parts)
-    function = convert.header_from_proto(header.header).versions[0]
-    untouched = [convert.untouched_from_proto(p.untouched, function) for p in parts if p.HasField("untouched")]
-    tasks = [convert.task_from_proto(task) for part in parts for task in part.tasks.tasks]
+    function = convert_plans.header_from_proto(header.header).versions[0]
+    untouched = [convert_plans.untouched_from_proto(p.untouched, function) for p in parts if p.HasField("untouched")]
+    tasks = [convert_plans.task_from_proto(task) for part in parts for task in part.tasks.tasks]
     assert PlannedTasks(untouched, tasks) == tuple(made.tasks)
 
 
 @pytest.mark.parametrize("most_bytes", [1, 300])
 def test_messages_with_checkpoints_are_halved(most_bytes, monkeypatch):
-    monkeypatch.setattr(plan_stream, "MAX_BATCH_BYTES", most_bytes)
+    monkeypatch.setattr(planner_service, "MAX_BATCH_BYTES", most_bytes)
     found = [range_key(i, start, start + 2) for i in range(7) for start in range(0, 3 * i, 3)]
     made = plan(resolved([fragment(i) for i in range(7)]), found=found)
     sent = [message.checkpointed for message in in_columns(made) if message.HasField("checkpointed")]
@@ -134,7 +134,7 @@ def test_messages_with_checkpoints_are_halved(most_bytes, monkeypatch):
 
 @pytest.mark.parametrize("most_bytes", [1, 300, 2000])
 def test_messages_are_halved_where_fragments_have_many_files(most_bytes, monkeypatch):
-    monkeypatch.setattr(plan_stream, "MAX_BATCH_BYTES", most_bytes)
+    monkeypatch.setattr(planner_service, "MAX_BATCH_BYTES", most_bytes)
     fields = tuple(range(10, 40))
     files = [tuple(DataFile(f"{i}-{at}.lance", (at,)) for at in fields) for i in range(9)]
     fragments = [fragment(i)._replace(files=of[: 30 - i]) for i, of in enumerate(files)]

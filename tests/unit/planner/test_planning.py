@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman_core.model import keys
-from leman_core.model.plan import OutputField, Reason
-from leman_core.model.plan_summary import summarise
-from leman_core.model.ranges import RowRange
+from leman_core.model.plan import OutputField, Reason, summarize_plan
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import StateSummary
 from leman_core.model.table import DataFile, TableField
 from tests.unit.planner.planner_helpers import (
@@ -366,4 +365,4 @@ def test_an_unrelated_column_and_a_deletion_change_nothing(column_files, deleted
     ],
 )
 def test_a_plan_in_one_sentence(fragments, options, said):
-    assert summarise(plan(resolved(fragments, **options))) == said
+    assert summarize_plan(plan(resolved(fragments, **options))) == said

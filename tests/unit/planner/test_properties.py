@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from leman_core.model import keys
 from leman_core.model.plan import Reason
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import StateSummary
 from leman_core.model.table import DataFile
 from tests.shares import examples

@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model.errors import FailedPrecondition
-from leman_core.model.refresh import (
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import (
     ChangeKind,
     RefreshMode,
     RefreshPolicy,
@@ -16,13 +18,15 @@ from leman_core.model.refresh import (
     RefreshSpec,
     ResolvedFunction,
     SourceChange,
+    ViewColumn,
+    ViewDefinition,
+    ViewFormat,
+    ViewFunction,
+    ViewQuery,
 )
-from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from leman_core.model.view_metadata import identity, write
 from leman_planner.views.refresh_planning import Case, plan_refresh
-from leman_planner.views.source_diff import changes, fields_read
+from leman_planner.views.source_changes import changed_fragments, fields_read
 
 A, B, C, D, W = range(5)
 FIELDS = (
@@ -123,7 +127,7 @@ def test_of_a_source_that_is_a_view_is_set_is_read_too():
 
 
 def kinds(old, new, query=QUERY):
-    return [(c.fragment_id, c.kind.name) for c in changes(query, source(5, *old), source(6, *new))]
+    return [(c.fragment_id, c.kind.name) for c in changed_fragments(query, source(5, *old), source(6, *new))]
 
 
 def test_appeared_and_gone():
@@ -165,20 +169,20 @@ def test_the_same_id_over_other_files_is_another_fragment():
 def test_a_column_that_was_made_anew_under_its_name_is_another_one():
     fields = (*FIELDS[:2], TableField(pa.field("c", pa.int64()), (8,)), FIELDS[3])
     new = Fragment(0, 10, 0, (*fragment(0).files, DataFile("c-new", (8,))))
-    found = changes(QUERY, BASE, source(6, new, fragment(1), fields=fields))
+    found = changed_fragments(QUERY, BASE, source(6, new, fragment(1), fields=fields))
     assert found == (SourceChange(0, ChangeKind.REWRITTEN), SourceChange(1, ChangeKind.REWRITTEN))
 
 
 def test_a_column_that_took_the_name_of_another_in_the_same_file_is_another_one():
     c, d = (TableField(pa.field(name, pa.int64()), (number,)) for name, number in (("c", W), ("d", C)))
-    found = changes(QUERY, BASE, source(6, *BASE.fragments, fields=(*FIELDS[:2], d, c)))
+    found = changed_fragments(QUERY, BASE, source(6, *BASE.fragments, fields=(*FIELDS[:2], d, c)))
     assert found == (SourceChange(0, ChangeKind.REWRITTEN), SourceChange(1, ChangeKind.REWRITTEN))
 
 
 def test_a_column_that_is_null_before_and_after_it_was_made_anew_is_the_same():
     fields = (*FIELDS[:2], TableField(pa.field("c", pa.int64()), (8,)))
     empty = Fragment(0, 10, 0, (DataFile("ab0", (A, B)),))
-    assert changes(QUERY, source(5, empty), source(6, empty, fields=fields)) == ()
+    assert changed_fragments(QUERY, source(5, empty), source(6, empty, fields=fields)) == ()
 
 
 names = st.sampled_from(["p", "q", "r"])
@@ -202,7 +206,7 @@ tables = st.lists(fragments, max_size=4, unique_by=lambda f: f.fragment_id)
 
 @given(tables, tables)
 def test_what_is_not_listed_is_the_same_and_what_is_listed_is_not(old, new):
-    listed = {c.fragment_id: c.kind for c in changes(QUERY, source(5, *old), source(6, *new))}
+    listed = {c.fragment_id: c.kind for c in changed_fragments(QUERY, source(5, *old), source(6, *new))}
     before, after = ({f.fragment_id: f for f in fragments} for fragments in (old, new))
 
     def seen(found):
@@ -221,7 +225,7 @@ def _one_file_in_common(old, new):
 @given(tables)
 def test_going_back_finds_the_same_fragments(old):
     nothing = dataclasses.replace(BASE, version=6, incarnation="i", fragments=())
-    there = {c.fragment_id for c in changes(QUERY, source(5, *old), nothing)}
+    there = {c.fragment_id for c in changed_fragments(QUERY, source(5, *old), nothing)}
     assert there == {f.fragment_id for f in old}
 
 
@@ -498,7 +502,7 @@ def test_every_plan_makes_sense(files, before, later, lost, policy):
         assert not made.changes
     if made.mode is RefreshMode.INCREMENTAL:
         assert known is not None
-        assert made.changes == changes(QUERY, base, target)
+        assert made.changes == changed_fragments(QUERY, base, target)
         assert made.target_version == 8 or made.reason is RefreshReason.FIRST_FILL
     if made.mode is RefreshMode.FULL:
         assert not made.changes

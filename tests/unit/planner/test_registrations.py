@@ -14,9 +14,9 @@ from pyarrow import flight
 import leman
 from leman.functions import FunctionServer
 from leman.v1 import udf_pb2
-from leman_core.functions.function_policy import FunctionPolicy
-from leman_core.functions.remote import servers
-from leman_core.model.errors import (
+from leman_core.functions import function_servers
+from leman_core.functions.function_definitions import FunctionPolicy
+from leman_core.model.service_errors import (
     FailedPrecondition,
     InvalidArgument,
     LemanError,
@@ -26,16 +26,16 @@ from leman_core.model.errors import (
 )
 from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.work import ServerAccess
-from leman_core.server.auth.caller import CURRENT, caller
+from leman_core.server.callers import CURRENT, make_caller
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.wire import convert
-from leman_planner.registrations import Registrations
+from leman_core.wire import convert_udfs
+from leman_planner.catalog.function_catalog import Registrations
 
 
 @contextlib.contextmanager
 def an_editor() -> Iterator[None]:
     """The call that is answered is one of an editor's, who may not send code."""
-    token = CURRENT.set(caller("ada", "token", ["editor"]))
+    token = CURRENT.set(make_caller("ada", "token", ["editor"]))
     yield
     CURRENT.reset(token)
 
@@ -82,9 +82,9 @@ def registered(
     message = udf_pb2.UdfDefinition(
         **{"name": "length", "kind": udf_pb2.UdfDefinition.KIND_REMOTE, "remote_function": remote, **given}
     )
-    asked = convert.remote_from_proto(message)
+    asked = convert_udfs.remote_from_proto(message)
     assert asked is not None
-    udf = convert.udf_from_proto(message, registrations.described(asked)[0])
+    udf = convert_udfs.udf_from_proto(message, registrations.described(asked)[0])
     return udf, registrations.put("", udf, b"")
 
 
@@ -127,7 +127,7 @@ def test_what_its_servers_call_it_may_not_change_under_a_version(registry):
 
 def test_a_server_that_says_what_it_was_sent_does_not_pass_on_the_token():
     error = flight.FlightUnauthenticatedError("you sent Bearer SECRET")
-    assert servers.shortened(error, ServerAccess("grpc://a:1", token="SECRET")) == "you sent Bearer ***"
+    assert function_servers.short_error_text(error, ServerAccess("grpc://a:1", token="SECRET")) == "you sent Bearer ***"
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_what_an_address_was_resolved_to_is_not_told(resolved):
     said = "failed to connect to all addresses; last error: UNKNOWN: {}: Failed to connect to remote host"
     access = ServerAccess("grpc://features.internal:7443")
     error = flight.FlightUnavailableError(said.format(resolved))
-    assert servers.shortened(error, access) == said.format("grpc://features.internal:7443")
+    assert function_servers.short_error_text(error, access) == said.format("grpc://features.internal:7443")
 
 
 def test_one_server_that_answers_is_enough(registry, server):

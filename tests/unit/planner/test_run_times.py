@@ -7,10 +7,10 @@ import pytest
 
 from leman_core.model.job import Job, JobState, Progress
 from leman_core.model.plan import BackfillSpec
-from leman_core.storage import job_records
+from leman_core.storage import stored_jobs
 from leman_core.storage.append_log import AppendLog
-from leman_planner.run_history import expected_seconds, last_run_time
-from leman_planner.run_times import in_words, run_time
+from leman_planner.catalog.column_changes import estimate_text, run_time
+from leman_planner.catalog.column_requests import expected_seconds, last_run_time
 
 SCHEMA = pa.schema([("job_id", pa.string()), ("table", pa.string()), ("column", pa.string()), ("record", pa.string())])
 
@@ -67,7 +67,7 @@ def test_a_job_that_called_no_function_says_nothing(told):
     ],
 )
 def test_times_are_said_as_estimates(seconds, said):
-    assert in_words(seconds) == said
+    assert estimate_text(seconds) == said
 
 
 def test_the_last_backfill_of_the_column_that_called_its_function_counts(tmp_path):
@@ -82,7 +82,7 @@ def test_the_last_backfill_of_the_column_that_called_its_function_counts(tmp_pat
         job("j4", rows=1, udf=99.0, wall=99.0, column="o'c"),
         job("j5", rows=1, udf=99.0, wall=99.0, table="other"),
     ):
-        record = job_records.encode(told)
+        record = stored_jobs.encode_job(told)
         log.append([{"job_id": told.job_id, "table": told.request.table, "column": told.column, "record": record}])
     assert expected_seconds(str(tmp_path), "t", "c", 1000) == pytest.approx(100.0)
     assert expected_seconds(str(tmp_path), "t", "c", 0) is None
@@ -92,6 +92,6 @@ def test_the_last_backfill_of_the_column_that_called_its_function_counts(tmp_pat
 def test_a_damaged_record_is_passed_over(tmp_path):
     log = AppendLog(f"{tmp_path}/_leman/jobs.lance", SCHEMA, ordered=True)
     log.create()
-    for record in (job_records.encode(job()), "0123 nonsense"):
+    for record in (stored_jobs.encode_job(job()), "0123 nonsense"):
         log.append([{"job_id": "j", "table": "t", "column": "c", "record": record}])
     assert last_run_time(str(tmp_path), "t", "c") is not None

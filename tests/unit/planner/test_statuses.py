@@ -8,17 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from leman_core.model import keys
-from leman_core.model.fragment_columns import FragmentColumns
 from leman_core.model.plan import FragmentTask, Reason
-from leman_core.model.ranges import RowRange
+from leman_core.model.plan_columns import FragmentColumns
+from leman_core.model.row_positions import RowRange
 from leman_core.model.table import DataFile
-from leman_planner import fragment_tasks
-from leman_planner.compaction_tracing import migrated
-from leman_planner.planning import draft
-from leman_planner.resolved_request import Past
-from leman_planner.reuse_decision import inspect_fragment
-from leman_planner.statuses import inspect
-from leman_planner.stored_work import StoredWork, open_inputs
+from leman_planner.planning import fragment_tasks
+from leman_planner.planning.fragment_status import inspect_all_fragments, inspect_fragment
+from leman_planner.planning.plan_draft import draft_plan
+from leman_planner.planning.request_resolution import Past
+from leman_planner.planning.row_lineage import migrated_rows
+from leman_planner.planning.stored_work import StoredWork, open_inputs
 from tests.shares import examples
 from tests.unit.planner.planner_helpers import C, X, Y, column_file, fragment, prefix, record, resolved
 from tests.unit.planner.test_properties import UDF_2, worlds
@@ -34,7 +33,7 @@ def test_statuses_in_columns_are_those_of_one_fragment_after_the_other(world, da
     chosen = data.draw(st.sets(st.sampled_from(world.fragments))) if world.fragments else set()
     world.fragments = [several_files(one) if one in chosen else one for one in world.fragments]
     asked = world.asked()
-    found = inspect(asked)
+    found = inspect_all_fragments(asked)
     assert list(found) == list(inspect_fragment(asked, world.fragments))
     assert [found[at] for at in range(len(found))] == list(found)
 
@@ -47,7 +46,7 @@ def test_also_of_an_older_version(world, data):
     same = {i: fragment(i, source=data.draw(st.sampled_from(["in", "then"]))) for i in kept}
     past = Past(version=3, same=same, moved=dict.fromkeys(set(ids) - kept, 1), inputs=())
     asked = replace(world.asked(), past=past)
-    assert list(inspect(asked)) == list(inspect_fragment(asked, world.fragments))
+    assert list(inspect_all_fragments(asked)) == list(inspect_fragment(asked, world.fragments))
 
 
 def test_names_that_are_nearly_those_of_column_files():
@@ -72,7 +71,7 @@ def test_names_that_are_nearly_those_of_column_files():
         for at, name in enumerate(names)
     ]
     asked = resolved(fragments)
-    found = list(inspect(asked))
+    found = list(inspect_all_fragments(asked))
     assert found == list(inspect_fragment(asked, fragments))
     assert {status.reason for status in found} >= {
         Reason.REUSED,
@@ -89,7 +88,7 @@ def test_inputs_of_several_files_and_of_none():
         asked = resolved(fragments)
         columns = tuple(next(f for f in asked.table.fields if f.field_id == i) for i in inputs)
         asked = replace(asked, inputs=columns)
-        assert list(inspect(asked)) == list(inspect_fragment(asked, fragments))
+        assert list(inspect_all_fragments(asked)) == list(inspect_fragment(asked, fragments))
 
 
 def test_columns_are_a_sequence_of_fragments():
@@ -120,8 +119,8 @@ def calls_of(fragments):
     before = sys.getprofile()
     sys.setprofile(counted)
     try:
-        statuses = inspect(asked)
-        made = draft(asked, statuses, StoredWork()) if open_inputs(asked, statuses, {}) else None
+        statuses = inspect_all_fragments(asked)
+        made = draft_plan(asked, statuses, StoredWork()) if open_inputs(asked, statuses, {}) else None
     finally:
         sys.setprofile(before)
     return count, made
@@ -144,8 +143,8 @@ def test_rows_that_are_stored_elsewhere_are_looked_for_in_their_fragments_alone(
     asked = resolved([fragment(i) for i in range(100)])
     replaced = record(5, column_file(5, "s1"), replaces="another.lance")
     work = StoredWork(records={keys.record_key(prefix(5), 5): replaced})
-    statuses = inspect(asked)
-    made = draft(asked, statuses, work).plan
+    statuses = inspect_all_fragments(asked)
+    made = draft_plan(asked, statuses, work).plan
     looked_at = []
 
     def noted(fragment_id, *rest):
@@ -153,6 +152,6 @@ def test_rows_that_are_stored_elsewhere_are_looked_for_in_their_fragments_alone(
         return FragmentTask(fragment_id, *rest)
 
     monkeypatch.setattr(fragment_tasks, "FragmentTask", noted)
-    found = migrated(asked, made, statuses, work, store=None)
+    found = migrated_rows(asked, made, statuses, work, store=None)
     assert [(rows.fragment_id, rows.covered) for rows in found] == [(5, RowRange(0, 100))]
     assert looked_at == [5]

@@ -6,8 +6,8 @@ import os
 import sys
 import warnings
 
+from leman._message_text import for_command_line
 from leman._program import OutputFailed
-from leman._rpc_words import for_command_line
 from leman.cli._app import app
 from leman.cli._output import fail, note
 from leman.errors import InvalidArgument, LemanError, UdfDefinitionError

@@ -1,40 +1,99 @@
-"""All commands. A command's module is imported when the command is named: all of them take half a second."""
+"""All commands; a command's module is imported when the command is named.
+
+Values of arguments and options as typer takes them, without what it imports for that.
+
+typer has pydantic look at each value, which takes longer to import than the manifests of some tables to read. A text
+for a text, a flag for a flag and a whole number for one are what they should be; all else is left to pydantic.
+
+All commands. A command's module is imported when the command is named: all of them take half a second.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import sys
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 from typer.core import TyperGroup
 
-from leman.cli import _light_values
+_MOST_DIGITS = 18
+_LEFT = object()
+
+
+class _Light:
+    """What typer asks for the value of one parameter; `make` returns its own."""
+
+    def __init__(self, descriptor: Any, make: Callable[[Any], Any]) -> None:
+        self._kind, self._rules = descriptor.annotation, descriptor.parameter_info
+        self._descriptor, self._make = descriptor, make
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the value as the command is to have it. Raises as typer does."""
+        found = self._taken(value, many=param.multiple or param.nargs == -1)
+        return found if found is not _LEFT else self._make(self._descriptor).coerce(value, param=param, ctx=ctx)
+
+    def _taken(self, value: Any, *, many: bool) -> Any:
+        if value is None:
+            return () if many else None
+        if get_origin(self._kind) is not list:
+            return _LEFT if many else self._one(value, self._kind)
+        if not many or not isinstance(value, list | tuple):
+            return _LEFT
+        taken = [self._one(each, *get_args(self._kind)) for each in value]
+        return _LEFT if any(each is _LEFT for each in taken) else taken
+
+    def _one(self, value: Any, kind: Any) -> Any:
+        if kind is int:
+            return self._number(value)
+        return value if kind in (str, bool) and type(value) is kind else _LEFT
+
+    def _number(self, value: Any) -> Any:
+        if isinstance(value, str) and value.isascii() and value.isdecimal() and len(value) <= _MOST_DIGITS:
+            value = int(value)
+        least, most = self._rules.min, self._rules.max
+        is_fine = type(value) is int and (least is None or value >= least) and (most is None or value <= most)
+        return value if is_fine else _LEFT
+
+
+def use_light_values() -> None:
+    """Have typer take such values as they are. A release that is made otherwise goes on as it does."""
+    with contextlib.suppress(ImportError, AttributeError):
+        core: Any = importlib.import_module("typer.core")
+        whole = core.build_runtime_param
+
+        def build(descriptor: Any) -> Any:
+            return whole(descriptor) if descriptor.parameter_info.parser is not None else _Light(descriptor, whole)
+
+        core.build_runtime_param = build
+
 
 #: Where each command is, in the order in which they are shown.
 COMMANDS = {
-    "up": "_services:up",
-    "ps": "_services:ps",
-    "status": "_services:status",
-    "logs": "_services:logs",
-    "down": "_services:down",
-    "demo": "_programs:demo",
-    "pack-env": "_programs:pack_env",
-    "plan": "_backfill:plan",
-    "preview": "_preview:preview",
-    "backfill": "_backfill:backfill",
-    "errors": "_jobs:errors",
-    "refresh": "_views:refresh",
-    "verify": "_verify:verify",
-    "jobs": "_jobs:app",
-    "databases": "_databases:databases",
-    "tables": "_catalog:tables",
-    "udfs": "_catalog:udfs",
-    "views": "_views:views",
-    "checkpoints": "_checkpoints:checkpoints",
-    "config": "_programs:config",
+    "up": "_service_commands:up",
+    "ps": "_service_commands:ps",
+    "status": "_service_commands:status",
+    "logs": "_service_commands:logs",
+    "down": "_service_commands:down",
+    "demo": "_service_commands:demo",
+    "pack-env": "_service_commands:pack_env",
+    "plan": "_backfill_commands:plan",
+    "preview": "_backfill_commands:preview",
+    "backfill": "_backfill_commands:backfill",
+    "errors": "_job_commands:errors",
+    "refresh": "_catalog_commands:refresh",
+    "verify": "_maintenance_commands:verify",
+    "jobs": "_job_commands:app",
+    "databases": "_catalog_commands:databases",
+    "tables": "_catalog_commands:tables",
+    "udfs": "_catalog_commands:udfs",
+    "views": "_catalog_commands:views",
+    "checkpoints": "_maintenance_commands:checkpoints",
+    "config": "_service_commands:config",
 }
-_light_values.use()
+use_light_values()
 _MARKUP: Literal["rich"] | None = "rich" if sys.stderr is not None and sys.stderr.isatty() else None
 
 

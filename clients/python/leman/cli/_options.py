@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from leman._local_database import check_there
-from leman._names import database_uri, far_uri
+from leman._locations import check_database_exists, database_uri, far_uri
 from leman.errors import FailedPrecondition, InvalidArgument
 
 if TYPE_CHECKING:
+    from leman._connect import Databases
     from leman._database import Database
-    from leman._databases import Databases
     from leman._table import Table
     from leman._table_model import TableInfo
 
@@ -138,13 +137,14 @@ def local_relations(db: str, endpoint: str | None, name: str | None = None) -> l
     uri = database_uri(db)
     if "://" in uri:
         return None
-    check_there(uri)
-    from leman import _local_views, local  # noqa: PLC0415 - slow to import
+    check_database_exists(uri)
+    from leman import local  # noqa: PLC0415 - slow to import
+    from leman._local import local_reads  # noqa: PLC0415
 
     if not local.is_available():
         return None
     local.spare_pandas()
-    return _local_views.relations(uri, name)
+    return local_reads.local_tables_and_views(uri, name)
 
 
 def open_database(
@@ -162,7 +162,7 @@ def open_database(
         raise InvalidArgument(f"{db} is a registered database: say --endpoint host:port of the services that know it")
     uri = database_uri(db)
     if "://" not in uri:
-        check_there(uri)
+        check_database_exists(uri)
     from leman import local  # noqa: PLC0415 - slow to import
     from leman._connect import connect  # noqa: PLC0415 - slow to import
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import lance
 import pyarrow as pa
 
-from leman_core.model.release import SERVICES
+from leman_core.process.release import SERVICES
 from tests.conformance.clients import languages, restarts
 from tests.conformance.clients.languages import Language
 from tests.conformance.clients.soak import judgment

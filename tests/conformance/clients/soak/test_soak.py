@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leman_core.model.release import SERVICES
+from leman_core.process.release import SERVICES
 from tests.conformance.clients import languages
 from tests.conformance.clients.soak import soak
 

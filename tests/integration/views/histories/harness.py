@@ -13,38 +13,38 @@ from typing import Any
 import lance
 import pyarrow as pa
 
-from leman_coordinator.commit_queue import Limits
-from leman_coordinator.commit_queues import CommitQueues
-from leman_coordinator.requests import BeginAttemptRequest, CommitResult, ReplaceRequest, Status
-from leman_coordinator.views.requests import (
+from leman_coordinator.commits.commit_queue import CommitQueues, Limits
+from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
+    BeginAttemptRequest,
+    CommitResult,
     CreatePlaceholdersRequest,
     FillPlaceholdersRequest,
+    ReplaceRequest,
+    Status,
     ViewFile,
 )
 from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome, Job, JobState
 from leman_core.model.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
-from leman_core.model.refresh import RefreshPlan, RefreshSpec, ViewCommit
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewQuery
+from leman_core.model.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewCommit, ViewQuery
 from leman_core.model.work import WorkContext
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_executor.jobs.backfill_run import BackfillRun
 from leman_executor.jobs.checkpoint_maintenance import LanceCheckpointMaintenance
 from leman_executor.jobs.job_environment import JobEnvironment
 from leman_executor.refresh.refresh_run import RefreshRun
-from leman_executor.scheduling.cancelled import Cancelled
-from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
+from leman_executor.scheduling.dispatcher import Cancelled, Dispatcher, ExecutorEndpoint
 from leman_executor.scheduling.local_runner import LocalRunner
-from leman_executor.worker.messages import Hello, WorkerTask
+from leman_executor.worker.worker_link import Hello, WorkerTask
 from leman_executor.worker.worker_loop import run_worker
-from leman_planner.plan_maker import PlanMaker
-from leman_planner.stale_inputs import refuse_stale_refresh
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.planning.plan_maker import PlanMaker
+from leman_planner.planning.stale_inputs import refuse_stale_refresh
 from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
 
 _TABLES = LanceTables()

@@ -10,7 +10,7 @@ from datetime import timedelta
 import lance
 import pyarrow as pa
 
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.column_files import ColumnFileWriter
 from tests.integration.views.histories.oracle import SourceRow, State
 
 ROWS, PER_FRAGMENT = 48, 12

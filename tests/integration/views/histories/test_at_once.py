@@ -7,11 +7,10 @@ from typing import Any
 import lance
 import pytest
 
-from leman_core.model.errors import Aborted, Unavailable
 from leman_core.model.job import Job, JobState
-from leman_core.model.refresh import RefreshMode, RefreshReason
-from leman_executor.refresh import incremental_refresh
-from leman_executor.refresh.diff import view_changes
+from leman_core.model.service_errors import Aborted, Unavailable
+from leman_core.model.view import RefreshMode, RefreshReason
+from leman_executor.refresh import incremental_refresh, row_diff
 from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits, Jobs
 from tests.integration.views.histories.shapes import SHAPES
@@ -70,7 +69,7 @@ def test_of_many_rows_history_is_told_before(world_of, saved, monkeypatch):
 
 def test_of_rows_that_may_be_large_history_is_told_before(world_of, saved, monkeypatch):
     """Their values were not read while they were compared: whoever has the job's id can watch and stop it."""
-    monkeypatch.setattr(view_changes, "_FEW_BYTES", 1)
+    monkeypatch.setattr(row_diff, "_FEW_BYTES", 1)
     world = world_of(SQL)
     world.change("append", 1)
     saved.clear()

@@ -12,15 +12,14 @@ import pytest
 
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.refresh import RefreshPolicy, RefreshSpec
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewFunction
-from leman_core.storage.tables import LanceTables
+from leman_core.model.view import RefreshPolicy, RefreshSpec, ViewFunction
+from leman_core.storage import scratch_table as view_scratch
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.storage.views import scratch_table as view_scratch
 from leman_executor.refresh import incremental_refresh, refresh_run, scratch_backfills
-from leman_planner.views.catalog import ViewCatalog
 from leman_planner.views.refresh_reader import ViewReader
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import expect
 from tests.integration.views.histories.shapes import SHAPES

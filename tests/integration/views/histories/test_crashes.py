@@ -9,10 +9,10 @@ from typing import Any
 import lance
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, Plan
-from leman_core.storage.views import scratch_table as view_scratch
+from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.storage import scratch_table as view_scratch
 from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
 from tests.integration.views.histories.harness import Commits, Planner, System
 from tests.integration.views.histories.shapes import SHAPES

@@ -7,8 +7,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from leman_core.model.errors import Internal
 from leman_core.model.job import JobState
+from leman_core.model.service_errors import Internal
 from tests.integration.views.histories import functions, shapes
 from tests.integration.views.histories.harness import Commits, rows_of
 from tests.integration.views.histories.source import Source

@@ -8,9 +8,9 @@ from dataclasses import replace
 import lance
 import pytest
 
-from leman_core.model.errors import FailedPrecondition
 from leman_core.model.job import JobState
-from leman_core.model.refresh import RefreshMode
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.view import RefreshMode
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of
 from tests.integration.views.histories.oracle import Row

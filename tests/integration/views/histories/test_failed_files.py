@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from leman_core.model.errors import Unavailable
 from leman_core.model.job import JobState
+from leman_core.model.service_errors import Unavailable
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 from leman_executor.refresh import refresh_work
-from leman_executor.refresh.view_files import ViewWriter
+from leman_executor.refresh.view_writer import ViewWriter
 from tests.integration.views.histories.shapes import SHAPES, query
 from tests.integration.views.histories.source import ROWS, Source
 

@@ -9,20 +9,19 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.verification.report import Flaw
-from leman_coordinator.verification.verifier import verify
+from leman_coordinator.verification.database_verification import verify
+from leman_coordinator.verification.verification_report import Flaw
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.refresh import RefreshPolicy
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
-from leman_core.storage.tables import LanceTables
+from leman_core.model.view import RefreshPolicy, ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage import scratch_table as view_scratch
+from leman_core.storage import view_side_files
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.storage.views import failed_rows_file
-from leman_core.storage.views import scratch_table as view_scratch
-from leman_executor.refresh import failed_row_upkeep as refresh_failed
 from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
-from leman_planner.views.catalog import ViewCatalog
+from leman_executor.refresh import refresh_work as refresh_failed
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_crashes import KillingSystem
 
@@ -73,7 +72,7 @@ class OddView:
         missing = [row["__source_row_id"] for row in found if row["odd"] is None]
         note = view_metadata.read(dataset.schema).failed
         assert job.state is (JobState.DONE_WITH_ERRORS if missing else JobState.DONE), job.error
-        assert failed_rows_file.read(self.view, note).of("odd").tolist() == sorted(missing)
+        assert view_side_files.read_failed_rows(self.view, note).of("odd").tolist() == sorted(missing)
         assert note.total == sum(note.jobs.values()) == len(missing)
         assert (note.file == "") == (not missing)
         assert job.progress.rows_failed_before == note.total - note.jobs.get(job.job_id, 0)
@@ -179,7 +178,7 @@ def test_a_list_that_is_damaged_is_found_and_started_anew(odd):
     note = view_metadata.read(lance.dataset(odd.view).schema).failed
     with Path(odd.view, "_refresh", note.file).open("ab") as file:
         file.write(b"x")
-    assert failed_rows_file.read(odd.view, note) is None
+    assert view_side_files.read_failed_rows(odd.view, note) is None
     (found,) = findings()
     assert (found.flaw, found.table, found.columns) == (Flaw.DAMAGED, "v", ("odd",))
     assert f"{note.file} is damaged or gone: which 6 values" in found.message

@@ -10,13 +10,13 @@ from leman_core.model import view_metadata
 from leman_core.model.job import JobState
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import SOURCE_ROW_ID, ViewColumn, ViewFunction, ViewQuery
-from leman_core.storage.tables import LanceTables
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.source_rows import SourceRows
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.storage.views import files as view_files
-from leman_core.storage.views.source import SourceRows
-from leman_executor.refresh import view_files as refresh_files
-from leman_executor.worker import source_inputs
-from leman_planner.views.catalog import ViewCatalog
+from leman_executor.refresh import view_writer as refresh_files
+from leman_executor.worker import row_source
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import rows_of
 from tests.integration.views.histories.shapes import SHAPES
@@ -125,7 +125,7 @@ def held(monkeypatch):
     for module, name in (
         (view_files, "_BATCH_BYTES"),
         (refresh_files, "_BATCH_BYTES"),
-        (source_inputs, "_CHUNK_BYTES"),
+        (row_source, "_CHUNK_BYTES"),
     ):
         monkeypatch.setattr(module, name, MOST)
     return found

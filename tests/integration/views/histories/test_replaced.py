@@ -12,13 +12,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition
 from leman_core.model.job import Job, JobState
-from leman_core.model.refresh import RefreshPlan, RefreshSpec
-from leman_core.model.view import SCRATCH_PREFIX
-from leman_core.storage import job_records
-from leman_core.storage.tables import INCARNATION_KEY
-from leman_core.storage.views import scratch_table as view_scratch
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.view import SCRATCH_PREFIX, RefreshPlan, RefreshSpec
+from leman_core.storage import scratch_table as view_scratch
+from leman_core.storage import stored_jobs
+from leman_core.storage.lance_tables import INCARNATION_KEY
 from leman_executor.refresh import incremental_refresh
 from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.functions import scored
@@ -180,7 +179,7 @@ def left(world: World, monkeypatch: pytest.MonkeyPatch, version: int = 0) -> Job
         AT[2](patched, die)
         with pytest.raises(Killed):
             world.system.refresh(world.database, SHAPE.name, src_version=version)
-    return job_records.decode(job_records.encode(world.system.status.job))
+    return stored_jobs.decode_job(stored_jobs.encode_job(world.system.status.job))
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["latest", "named"])

@@ -13,8 +13,7 @@ import pytest
 
 import leman
 from leman_core.model.job import JobState
-from leman_core.model.refresh import RefreshMode
-from leman_core.model.view import ViewQuery
+from leman_core.model.view import RefreshMode, ViewQuery
 from tests.conftest import System as Running
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.source import OPERATIONS

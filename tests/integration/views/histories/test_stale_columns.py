@@ -11,16 +11,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
 from leman_core.model.plan import OnStaleInput
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import ViewColumn, ViewQuery
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.views.histories.harness import System, rows_of
 
 ROWS, PER_FRAGMENT = 20, 5
@@ -97,10 +97,10 @@ class World:
         handle = TableHandle(self.uri)
         if first:
             schema = catalog.addition(self.database, "t", asked, "").schema
-            computed_columns.add_null_columns(handle, handle.latest(), schema)
+            column_commits.add_null_columns(handle, handle.latest(), schema)
         else:
             schema = catalog.alteration(self.database, "t", asked, "").schema
-            computed_columns.bind_columns(handle, handle.latest(), schema)
+            column_commits.bind_columns(handle, handle.latest(), schema)
 
     def backfill(self, _number: int = 0) -> None:
         self.system.backfill(self.database, "t", "c")

@@ -9,15 +9,14 @@ from dataclasses import replace
 import lance
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, Unavailable
 from leman_core.model.job import Job, JobState
-from leman_core.model.refresh import AskedCommit, RefreshResult, RefreshSpec
-from leman_core.storage import job_records
-from leman_core.storage.views import scratch_table as view_scratch
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
+from leman_core.model.view import AskedCommit, RefreshResult, RefreshSpec
+from leman_core.storage import scratch_table as view_scratch
+from leman_core.storage import stored_jobs
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.refresh import first_fill, incremental_refresh, refresh_run
-from leman_executor.refresh.journal import Journal
-from leman_executor.refresh.refresh_metrics import RefreshMetrics
+from leman_executor.refresh.refresh_journal import JournalKeeper, RefreshMetrics
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.harness import Commits, Jobs, System
 from tests.integration.views.histories.shapes import SHAPES
@@ -46,7 +45,7 @@ class MortalSystem:
         self.history: list[str] = []
 
     async def save(self, job: Job) -> Job:
-        self.history.append(job_records.encode(job))
+        self.history.append(stored_jobs.encode_job(job))
         return job
 
     def lost_commit(self, _job: Job, _version: int) -> None:
@@ -64,7 +63,7 @@ class MortalSystem:
         with pytest.raises(Killed):
             self.system.refresh(database, view)
         status = self.system.status
-        known = job_records.decode(self.history[-1]) if self.history else status.job
+        known = stored_jobs.decode_job(self.history[-1]) if self.history else status.job
         return self.system.take_over(known)
 
     def __getattr__(self, name: str) -> object:
@@ -171,7 +170,7 @@ def test_what_is_written_down_is_not_overtaken_by_what_comes_after_a_stop():
                 return job
 
         job = Job("job-1", "", JobState.RUNNING, RefreshSpec("/lake", "v"), 0, 0)
-        journal = Journal(JobStatus(job), RefreshMetrics(), Slow())
+        journal = JournalKeeper(JobStatus(job), RefreshMetrics(), Slow())
         task = asyncio.create_task(
             journal.asking(AskedCommit(uri="/lake/v.lance", request_id="r", read_version=1, gains=RefreshResult()))
         )

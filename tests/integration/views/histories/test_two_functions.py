@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.job import JobState
-from leman_core.model.refresh import RefreshMode
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
-from leman_core.storage.tables import LanceTables
+from leman_core.model.view import RefreshMode, ViewColumn, ViewFunction, ViewQuery
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_planner.views.catalog import ViewCatalog
+from leman_planner.views.view_catalog import ViewCatalog
 from tests.integration.views.histories import functions
 
 IDS = list(range(1, 9))

@@ -6,7 +6,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import storable_types
+from leman_core.functions import arrow_types
 from leman_core.model.job import JobState
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
@@ -42,7 +42,7 @@ def test_values_and_types_stay(views_system, quick_folder, file_format, first):
     lance.write_dataset(rows(columns, ROWS), uri, mode="append")  # with dictionaries of its own
     computed = {f"f_{name}": name for name in list(columns)[::_FUNCTION_EVERY]}
     for name, read in computed.items():
-        kind = storable_types.stored_type(columns[read].kind)
+        kind = arrow_types.stored_type(columns[read].kind)
         entrypoint = f"{functions.__name__}:same"
         UdfRegistry(database).put(UdfDefinition(name, "1", UdfKind.ARRAY, ("x",), kind, (), entrypoint=entrypoint))
     selected = tuple(ViewColumn(name, name, name) for name in ("id", *columns))
@@ -66,4 +66,4 @@ def test_values_and_types_stay(views_system, quick_folder, file_format, first):
     follow("update")  # rows of before and new ones lie in one file
     schema = lance.dataset(f"{database}/v.lance").schema
     for name, cell in columns.items():
-        assert schema.field(name).type == storable_types.stored_type(cell.kind), cell.title
+        assert schema.field(name).type == arrow_types.stored_type(cell.kind), cell.title

@@ -6,7 +6,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import storable_types
+from leman_core.functions import arrow_types
 from leman_core.model.job import JobState
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
@@ -30,7 +30,7 @@ ROWS = 5
 
 
 def rows(first: int) -> pa.Table:
-    values = {name: case.make().cast(storable_types.stored_type(case.kind)) for name, case in COLUMNS.items()}
+    values = {name: case.make().cast(arrow_types.stored_type(case.kind)) for name, case in COLUMNS.items()}
     return pa.table({"id": range(first, first + ROWS), **values})
 
 
@@ -47,7 +47,7 @@ def uri(views_system, quick_folder) -> str:
     database = str(quick_folder)
     made = []
     for name in COMPUTED:
-        kind = storable_types.stored_type(COLUMNS[name].kind)
+        kind = arrow_types.stored_type(COLUMNS[name].kind)
         udf = UdfDefinition(
             f"same_{name}", "1", UdfKind.ARRAY, ("x",), kind, (), entrypoint=f"{functions.__name__}:same"
         )

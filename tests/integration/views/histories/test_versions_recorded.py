@@ -6,10 +6,10 @@ import lance
 import pytest
 
 from leman_core.model import view_metadata
-from leman_core.model.errors import Aborted, Unavailable
 from leman_core.model.job import JobState
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views.source import SourceRows
+from leman_core.model.service_errors import Aborted, Unavailable
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.source_rows import SourceRows
 from leman_executor.refresh import refresh_work
 from leman_executor.refresh.refresh_run import RefreshRun
 from tests.integration.views.histories.harness import Commits

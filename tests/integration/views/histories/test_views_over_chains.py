@@ -12,15 +12,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from leman_coordinator.lance_io import computed_columns
+from leman_coordinator.lance_io import column_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.functions.validation import NewColumn
+from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import JobState
 from leman_core.model.plan import OnStaleInput
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import ViewColumn, ViewFunction, ViewQuery
-from leman_core.storage.tables import LanceTables
-from leman_planner.catalog import Catalog
+from leman_core.storage.lance_tables import LanceTables
+from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.test_failed_rows import SKIP
 from tests.shares import LONG
@@ -58,7 +58,7 @@ class Chain:
         asked = [NewColumn(name, name, "1", (read,))]
         schema = Catalog(LanceTables()).addition(self.database, "t", asked, "").schema
         handle = TableHandle(self.uri)
-        computed_columns.add_null_columns(handle, handle.latest(), schema)
+        column_commits.add_null_columns(handle, handle.latest(), schema)
 
     def new(self, count) -> pa.Table:
         ids = range(self.next_id, self.next_id + count)

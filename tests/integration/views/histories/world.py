@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
-from leman_core.model.refresh import RefreshMode, RefreshResult
-from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID
+from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
 from tests.integration.views.histories import functions
 from tests.integration.views.histories.oracle import Expected, Shape, State, expect, order_holds
 from tests.integration.views.histories.shapes import SHAPES, query

@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from leman_core.model.store import StoreOptions
-from leman_core.storage.object_stores import known
+from leman_core.model.databases import StoreOptions
+from leman_core.storage import object_stores
 
 #: That of a store that is near: without any, writers come one after the other.
 _LATENCY_SECONDS = 0.02
@@ -207,6 +207,6 @@ def known_store(*, atomic: bool = True) -> Iterator[SmallStore]:
             )
             for root in ("s3://lake", "s3://nobucket")
         ]
-        known.use(known.GivenStores(options))
+        object_stores.set_store_source(object_stores.GivenStores(options))
         yield running
-        known.use(known.GivenStores())
+        object_stores.set_store_source(object_stores.GivenStores())

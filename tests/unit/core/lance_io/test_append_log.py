@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
-from leman_core.model.errors import Unavailable
-from leman_core.storage import append_log, damage
+from leman_core.model.service_errors import Unavailable
+from leman_core.storage import append_log
 from leman_core.storage.append_log import AppendLog
 
 SCHEMA = pa.schema([("x", pa.int64())])
@@ -59,8 +59,8 @@ def test_a_folder_that_is_made_while_it_is_listed_is_listed_again(tmp_path, monk
                 raise FileNotFoundError(selector.base_dir)
             return pafs.LocalFileSystem().get_file_info(selector)  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(damage, "filesystem_of", lambda uri: (Making(), uri))
-    assert damage.versions(str(Path(folder).parent)) == [(7, "_versions/7.manifest")]
+    monkeypatch.setattr(append_log, "filesystem_of", lambda uri: (Making(), uri))
+    assert append_log.manifest_versions(str(Path(folder).parent)) == [(7, "_versions/7.manifest")]
 
 
 def _written(uri: str, *values: int) -> AppendLog:

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
+from leman_core.storage import object_stores
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.object_stores import known
 from tests.unit.core.lance_io.small_store import known_store
 
 URI = "s3://lake/_leman/jobs.lance"
@@ -69,9 +69,9 @@ def test_rows_go_to_the_table_that_is_there_and_not_to_one_that_was_made_anew(st
 def test_renewed_credentials_are_used(store):
     mine = log()
     base = mine.append(said("first"))
-    given = known.options_of(URI)
+    given = object_stores.options_of(URI)
     assert given is not None
-    known.use(known.GivenStores([replace(given, secret_access_key="renewed")]))
+    object_stores.set_store_source(object_stores.GivenStores([replace(given, secret_access_key="renewed")]))
     assert base.append_in_store(pa.Table.from_pylist(said("old"), schema=SCHEMA)) is None
     mine.append(said("second"), base)
     assert texts() == ["first", "second"]

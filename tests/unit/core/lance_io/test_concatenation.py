@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from leman_core.storage.concatenation import joined, one_batch
+from leman_core.functions.arrow_values import concatenate, single_batch
 from tests.integration.types.matrix import NESTINGS
 
 _LEFT = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0, None], pa.int8()), pa.array(["a", None]))
@@ -18,7 +18,7 @@ _HOLDING = [name for name in NESTINGS if "dictionary" not in name and name != "m
 def test_values_stay(nesting, start):
     left, right = (NESTINGS[nesting](values).slice(start) for values in (_LEFT, _RIGHT))
     for parts in ([left, right], [right, left, right.slice(0, 1)], [left]):
-        found = joined(parts)
+        found = concatenate(parts)
         found.validate(full=True)
         assert found.type == left.type
         assert found.to_pylist() == [value for part in parts for value in part.to_pylist()]
@@ -32,13 +32,13 @@ def test_pyarrow_alone_does_not():
 def test_the_order_of_a_dictionary_is_kept():
     kind = pa.dictionary(pa.int8(), pa.string(), ordered=True)
     parts = [pa.DictionaryArray.from_arrays(a.indices, a.dictionary, ordered=True) for a in (_LEFT, _LEFT)]
-    assert joined(parts).type == kind
+    assert concatenate(parts).type == kind
 
 
 def test_tables_become_batches():
     table = pa.table({"d": pa.chunked_array([_LEFT, _RIGHT]), "n": pa.chunked_array([[1, 2, 3], list(range(7))])})
-    batch = one_batch(table)
+    batch = single_batch(table)
     assert batch.to_pylist() == table.to_pylist()
     nothing = table.schema.empty_table()
-    assert one_batch(nothing).schema == nothing.schema
-    assert one_batch(nothing).num_rows == 0
+    assert single_batch(nothing).schema == nothing.schema
+    assert single_batch(nothing).num_rows == 0

@@ -10,8 +10,8 @@ from pathlib import Path
 import lance
 import pytest
 
-from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Request
-from leman_core.model.errors import (
+from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, RegistrationRequest
+from leman_core.model.service_errors import (
     AlreadyExists,
     DataLoss,
     FailedPrecondition,
@@ -39,7 +39,7 @@ def database(name="lake", root="/data/lake", **fields):
 
 
 def request(request_id="", body=""):
-    return Request(request_id, body)
+    return RegistrationRequest(request_id, body)
 
 
 def nothing_is_wrong(_database):

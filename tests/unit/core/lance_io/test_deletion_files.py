@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.storage.deletion_files import deleted_offsets, roaring_values
-from leman_core.storage.row_id_sequences import ids_at, inline_row_ids_of
+from leman_core.storage.lance_files import deleted_offsets, roaring_values
+from leman_core.storage.manifest import ids_at, inline_row_ids_of
 
 ROWS = 70_000
 

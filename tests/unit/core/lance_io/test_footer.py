@@ -8,9 +8,9 @@ import pyarrow.fs as pafs
 import pytest
 from lance.file import LanceFileReader, LanceFileWriter
 
-from leman_core.model.errors import DataLoss
 from leman_core.model.row_states import RowState
-from leman_core.storage import column_file_writer, column_files, footer
+from leman_core.model.service_errors import DataLoss
+from leman_core.storage import column_files, lance_files
 
 FILE = "a.lance"
 
@@ -22,7 +22,7 @@ def uri(tmp_path):
 
 
 def write(uri, rows, states):
-    writer = column_file_writer.ColumnFileWriter(uri, pa.field("y", pa.int64()))
+    writer = column_files.ColumnFileWriter(uri, pa.field("y", pa.int64()))
     writer.open(FILE)
     writer.write(pa.array(np.arange(rows)))
     writer.close(states, frozenset({"f" * 32}), FILE)
@@ -35,7 +35,9 @@ def test_states_are_those_that_lance_reads(uri, rows):
     path = write(uri, rows, states)
     reader = LanceFileReader(path)
     number = int(reader.metadata().schema.metadata[b"leman.states"])
-    assert footer.read_buffer(pafs.LocalFileSystem(), path, "leman.states") == bytes(reader.read_global_buffer(number))
+    assert lance_files.read_buffer(pafs.LocalFileSystem(), path, "leman.states") == bytes(
+        reader.read_global_buffer(number)
+    )
     assert (column_files.read_states(uri, FILE) == states).all()
     summary = column_files.read_state_summary(uri, FILE)
     assert summary.failed == int((states == RowState.FAILED).sum())
@@ -54,7 +56,7 @@ def test_states_that_changed_since_are_damaged_for_whoever_decodes_them_later(ur
 
 def test_a_file_without_states_has_none(uri):
     path = write(uri, 5, None)
-    assert footer.read_buffer(pafs.LocalFileSystem(), path, "leman.states") is None
+    assert lance_files.read_buffer(pafs.LocalFileSystem(), path, "leman.states") is None
     assert column_files.read_states_buffer(uri, FILE) is None
 
 
@@ -65,13 +67,13 @@ def test_other_metadata_is_no_hindrance(tmp_path):
     writer.add_schema_metadata("more", "x" * 100_000)
     writer.add_schema_metadata("states", str(writer.add_global_buffer(b"abc")))
     writer.close()
-    assert footer.read_buffer(pafs.LocalFileSystem(), path, "states") == b"abc"
+    assert lance_files.read_buffer(pafs.LocalFileSystem(), path, "states") == b"abc"
 
 
 @pytest.mark.parametrize("content", [b"", b"LANC", b"x" * 100])
 def test_what_is_no_lance_file_is_said_to_be_none(uri, tmp_path, content):
     (tmp_path / "data" / FILE).write_bytes(content)
     with pytest.raises(ValueError, match=FILE):
-        footer.read_buffer(pafs.LocalFileSystem(), column_files.data_path(uri, FILE), "states")
+        lance_files.read_buffer(pafs.LocalFileSystem(), column_files.data_path(uri, FILE), "states")
     with pytest.raises(DataLoss):
         column_files.read_states_buffer(uri, FILE)

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from lance.dataset import LanceScanner
 
+from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io.row_reading import open_rows
-from leman_coordinator.tables.requests import ReadRequest
-from leman_core.model.errors import Unavailable
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import Unavailable
 from leman_core.storage.scan import FragmentReader
-from leman_core.storage.views.files import current_values
+from leman_core.storage.view_data_files import current_values
 
 NARROW, WIDE = 600, 200
 ROWS = 2 * NARROW + WIDE

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import row_commits, row_reading
 from leman_coordinator.lance_io.row_reading import open_rows
-from leman_coordinator.tables.requests import ReadRequest
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.storage import scan
 from leman_core.storage.scan import FragmentReader
 
@@ -61,7 +61,7 @@ def test_a_filter_that_reads_large_values_finds_the_rows_of_a_scan(table, where,
     scanned.clear()
     found = FragmentReader(table.uri, 0).rows_matching([0, 1], where)
     assert [20 * fragment + offset for fragment, offsets in found.items() for offset in offsets.tolist()] == expected
-    deleted = row_commits.matching(table, where)
+    deleted = row_commits.matching_rows(table, where)
     assert [20 * f + offset for f, parts in deleted.offsets.items() for offset in np.concatenate(parts)] == expected
     assert scanned
     assert None not in scanned
@@ -88,5 +88,5 @@ def test_a_filter_that_cannot_be_evaluated_is_refused_as_by_a_scan(table, scanne
 @pytest.mark.parametrize("where", ["id > 30", "id IN (1, 2)"])
 def test_a_filter_that_reads_only_numbers_is_a_scan(table, where, scanned):
     FragmentReader(table.uri, 0).rows_matching([0, 1], where)
-    row_commits.matching(table, where)
+    row_commits.matching_rows(table, where)
     assert scanned == [None, None]

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.message import DecodeError
 
 from leman_core.storage import manifest
-from leman_core.storage.protobuf import parts_of
+from leman_core.storage.manifest import parts_of
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def dataset(tmp_path):
 def test_parts_give_what_lance_says(dataset, at_once, monkeypatch):
     monkeypatch.setattr(manifest, "_AT_ONCE", at_once)
     found = manifest.read_fragments(dataset)
-    assert found == manifest.walk(dataset)
+    assert found == manifest.walk_fragments(dataset)
     assert [one.deleted_rows for one in found] == [0, 1, 1, 0, 0]
     assert len({one.deletion_file for one in found}) == 3
 
@@ -38,7 +38,7 @@ def test_parts_are_all_of_the_message(dataset):
 def test_a_message_that_is_cut_off_is_no_message(content):
     with pytest.raises(DecodeError):
         list(parts_of(content, 2))
-    assert manifest.parse(content) is None
+    assert manifest.parse_fragments(content) is None
 
 
 def test_fields_of_every_kind_are_passed_over():

@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model import keys, row_states
-from leman_core.storage import column_file_writer, column_files
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage import column_files
+from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.scan import FragmentReader, has_wide_rows
 
 _MEASURED = """
 import json, resource, sys
 from leman_core.model import keys, row_states
-from leman_core.storage import column_file_writer, column_files
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage import column_files
+from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.scan import FragmentReader
 
 def bytes_read():
@@ -122,7 +122,7 @@ def test_null_rows_of_column_files_of_earlier_releases_and_of_rows_that_moved_ar
     for fragment in (0, 1, 3):
         with monkeypatch.context() as earlier:
             if fragment == 1:
-                earlier.setattr(column_file_writer, "tells_nulls", lambda kind: False)
+                earlier.setattr(column_files, "tells_nulls", lambda kind: False)
             dataset = fill(uri, fragment, values[5 * fragment :][:5])
     dataset.delete("id = 3 OR id = 4 OR id = 17")
     reader = FragmentReader(uri, 0)

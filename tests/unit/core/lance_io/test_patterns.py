@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.storage import patterns
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.storage import lance_sql
 
 TOO_LARGE = r"(\w{1,250}){1,7}z"
 
@@ -20,7 +20,7 @@ TOO_LARGE = r"(\w{1,250}){1,7}z"
 )
 def test_a_regular_expression_that_does_not_compile_is_refused(sql, fault):
     with pytest.raises(InvalidArgument, match=fault) as caught:
-        patterns.check(sql)
+        lance_sql.check_patterns(sql)
     assert caught.value.reason == "INVALID_FILTER"
 
 
@@ -29,4 +29,4 @@ def test_a_regular_expression_that_does_not_compile_is_refused(sql, fault):
     ["regexp_like(s, 'a+(b|c)', 'i')", "regexp_like(s, '^it''s$')", "regexp_like(s, p)", "s = 'regexp_like(s, (('"],
 )
 def test_others_are_taken(sql):
-    patterns.check(sql)
+    lance_sql.check_patterns(sql)

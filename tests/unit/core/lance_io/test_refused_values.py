@@ -7,10 +7,10 @@ from lance import LanceOperation
 from lance.file import LanceFileWriter
 from lance.fragment import DataFile
 
-from leman_core.model.errors import FailedPrecondition
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.error_translation import is_definite
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 
 
 def write(writer, values):

@@ -6,13 +6,12 @@ from collections import defaultdict
 
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, Unavailable
-from leman_core.storage import conditional_puts, filesystems, storage_errors, table_errors
-from leman_core.storage.conditional_puts import check_store
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
+from leman_core.storage import error_translation, filesystems, object_stores, storage_errors, table_creation
 from leman_core.storage.database_registry import DatabaseRegistry
-from leman_core.storage.object_stores import known
-from leman_core.storage.object_stores.store_file import StoreFile
-from leman_core.storage.tables import LanceTables, database_exists
+from leman_core.storage.lance_tables import LanceTables, database_exists
+from leman_core.storage.store_file import StoreFile
+from leman_core.storage.table_creation import check_conditional_puts
 from leman_core.storage.udf_registry import UdfRegistry
 from tests.unit.core.lance_io.small_store import known_store
 
@@ -20,7 +19,7 @@ ASKED = {
     "tables": lambda db: LanceTables().list_tables(db),
     "table": lambda db: LanceTables().snapshot(f"{db}/t.lance"),
     "database": database_exists,
-    "before the first write": check_store,
+    "before the first write": check_conditional_puts,
     "functions": lambda db: UdfRegistry(db).list(),
     "names": lambda db: DatabaseRegistry(db).read(),
 }
@@ -39,7 +38,7 @@ def running():
 @pytest.fixture
 def store(running, monkeypatch):
     """The same, of which nothing is known yet."""
-    monkeypatch.setattr(conditional_puts, "_stores", defaultdict(conditional_puts._Known))
+    monkeypatch.setattr(table_creation, "_stores", defaultdict(table_creation._Known))
     yield running
     running.refusal = None
 
@@ -79,7 +78,7 @@ secret_access_key = {{ file = "{secret}" }}
 """
     )
     file.with_name("id").write_text("k")
-    monkeypatch.setattr(known, "_source", StoreFile(str(file)))
+    monkeypatch.setattr(object_stores, "_source", StoreFile(str(file)))
     store.refusal = (403, "ExpiredToken", SENTENCE)
     with pytest.raises(FailedPrecondition):
         ASKED[name]("s3://lake/a")
@@ -124,7 +123,7 @@ def test_a_bucket_that_no_root_holds_for_is_looked_for_once_and_said_to_be(monke
     unreached = Unreached()
     monkeypatch.setattr(filesystems, "pafs", unreached)
     monkeypatch.setattr(filesystems.time, "monotonic", lambda: unreached.seconds)
-    monkeypatch.setattr(known, "_source", known.GivenStores())
+    monkeypatch.setattr(object_stores, "_source", object_stores.GivenStores())
     monkeypatch.setattr(filesystems, "_unreached", {})
     said = "no root in LEMAN_STORAGE__OPTIONS_FILE holds for s3://b/db: it was looked for as the services' environment"
     for name in ("tables", "database", "before the first write", "functions"):
@@ -151,16 +150,16 @@ def test_a_bucket_that_no_root_holds_for_is_refused_where_others_have_roots(stor
         assert "Could not resolve host" in caught.value.message
         assert "add a [[store]] for it" in caught.value.message
     said = ValueError("LanceError(IO): Generic S3 error: Failed to resolve region for bucket 'b'")
-    assert table_errors.table_error("s3://b/t.lance", said).reason == "STORAGE_MISSING"
+    assert error_translation.table_error("s3://b/t.lance", said).reason == "STORAGE_MISSING"
     elsewhere = OSError("Could not resolve host: minio.internal")
-    assert storage_errors.failed(elsewhere, "no answer", "s3://lake/t.lance").reason == "STORE_UNAVAILABLE"
+    assert storage_errors.storage_failed(elsewhere, "no answer", "s3://lake/t.lance").reason == "STORE_UNAVAILABLE"
 
 
 def test_a_store_of_which_pyarrow_cannot_find_the_region_is_no_bug(monkeypatch):
     def unresolved(_uri: str) -> None:
         raise OSError("When resolving region for bucket 'b': AWS Error NETWORK_CONNECTION: Could not resolve hostname")
 
-    monkeypatch.setattr(table_errors, "filesystem_of", unresolved)
+    monkeypatch.setattr(error_translation, "filesystem_of", unresolved)
     said = ValueError("LanceError(IO): Generic S3 error: error sending request for url (https://b.s3.amazonaws.com)")
-    found = table_errors.table_error("s3://b/t.lance", said)
+    found = error_translation.table_error("s3://b/t.lance", said)
     assert (type(found), found.reason) == (Unavailable, "STORE_UNAVAILABLE")

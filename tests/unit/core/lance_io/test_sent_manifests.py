@@ -7,12 +7,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import LemanError, NotFound
-from leman_core.model.ranges import RowRange
-from leman_core.storage import tables
-from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import LemanError, NotFound
+from leman_core.storage import lance_tables
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.object_stores import lance_options
 from leman_core.storage.scan import FragmentReader
-from leman_core.storage.tables import LanceTables
 from tests.unit.core.lance_io.small_store import known_store
 
 URI = "s3://lake/t.lance"
@@ -85,5 +85,5 @@ def test_one_on_a_disk_is_sent_as_others_may_clean_it_up_and_a_large_one_is_not(
     assert LanceTables().snapshot(path).manifest
     size = len(LanceTables().snapshot(URI).manifest)
     assert 0 < size < 4096
-    monkeypatch.setattr(tables, "_SENT_BYTES", size - 1)
+    monkeypatch.setattr(lance_tables, "_SENT_BYTES", size - 1)
     assert LanceTables().snapshot(URI).manifest == b""

@@ -10,15 +10,14 @@ import pytest
 import xxhash
 from lance.file import LanceFileReader
 
-from leman_core.model.errors import DataLoss, FailedPrecondition, NotFound
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_states import RowState
-from leman_core.storage import column_file_checks, column_file_writer, column_files, small_files
-from leman_core.storage.column_file_writer import ColumnFileWriter
-from leman_core.storage.column_files import data_path, digest_of
-from leman_core.storage.deletions import Deletions
-from leman_core.storage.object_stores.lance_options import lance_options
-from leman_core.storage.small_files import small_file, whole_if_small
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, NotFound
+from leman_core.storage import column_files, whole_files
+from leman_core.storage.column_files import ColumnFileWriter, data_path, digest_of
+from leman_core.storage.lance_files import Deletions
+from leman_core.storage.object_stores import lance_options
+from leman_core.storage.whole_files import small_file, whole_if_small
 from tests.unit.core.lance_io.small_store import known_store
 
 CONTENT = b"0123456789"
@@ -48,7 +47,7 @@ def test_a_file_of_another_length_is_not_taken_for_the_one_that_was_staged(store
 def test_large_and_local_files_are_left_to_others(store, tmp_path, monkeypatch):
     (tmp_path / "f.lance").write_bytes(CONTENT)
     assert small_file(str(tmp_path), "f.lance", len(CONTENT)) is None
-    monkeypatch.setattr(small_files, "_MOST_BYTES", 9)
+    monkeypatch.setattr(whole_files, "_MOST_BYTES", 9)
     before = store.requests
     assert small_file(FOLDER, "f.lance", len(CONTENT)) is None
     assert store.requests == before
@@ -63,22 +62,22 @@ def test_a_file_that_is_not_there_is_missing_as_on_a_disk(store):
 def test_a_staged_file_is_written_and_checked_with_two_requests(store):
     before = store.requests
     staged = staged_file()
-    content = column_file_checks.read_verified("s3://lake/t.lance", staged)
+    content = column_files.read_verified("s3://lake/t.lance", staged)
     assert content.schema.names == ["y"]
     assert store.requests == before + 2
 
     for rows in (4, 6):
         with pytest.raises(FailedPrecondition, match=f"has 5 rows, {rows} were announced"):
-            column_file_checks.read_verified("s3://lake/t.lance", replace(staged, physical_rows=rows))
+            column_files.read_verified("s3://lake/t.lance", replace(staged, physical_rows=rows))
 
     store.objects["t.lance/data/y.lance"] += b"x"
     with pytest.raises(DataLoss, match="changed after it was written"):
-        column_file_checks.read_verified("s3://lake/t.lance", staged)
+        column_files.read_verified("s3://lake/t.lance", staged)
 
 
 @pytest.mark.parametrize("held_bytes", [1 << 20, 30, 0])
 def test_what_a_staged_file_holds_does_not_depend_on_how_it_is_put(store, monkeypatch, held_bytes):
-    monkeypatch.setattr(column_file_writer, "_HELD_BYTES", held_bytes)
+    monkeypatch.setattr(column_files, "_HELD_BYTES", held_bytes)
     staged = staged_file()
     assert (staged.file, staged.physical_rows, staged.rows_failed) == ("y.lance", 5, 1)
     files = sorted(key for key in store.objects if not key.endswith("/"))
@@ -87,7 +86,7 @@ def test_what_a_staged_file_holds_does_not_depend_on_how_it_is_put(store, monkey
     place = data_path("s3://lake/t.lance", "y.lance")
     values = LanceFileReader(place, storage_options=lance_options(place)).read_all().to_table()
     assert values.column("y").to_pylist() == [1, 2, 3, 4, None]
-    content = column_file_checks.read_verified("s3://lake/t.lance", staged)
+    content = column_files.read_verified("s3://lake/t.lance", staged)
     assert content.deletions is not None
     assert content.deletions.mask.tolist() == [False, True, False, False, False]
     summary = column_files.read_state_summary("s3://lake/t.lance", "y.lance")

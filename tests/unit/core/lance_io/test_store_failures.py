@@ -8,11 +8,11 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_core.storage import append_log, database_registry
 from leman_core.storage.append_log import AppendLog
 from leman_core.storage.database_registry import DatabaseRegistry
-from leman_core.storage.store_failures import store_failed
+from leman_core.storage.storage_errors import store_failed
 
 BUSY = "LanceError(IO): Generic S3 error: Error performing GET http://s/b in 9s, after 10 retries - 503 Slow Down"
 SCHEMA = pa.schema([("x", pa.int64())])

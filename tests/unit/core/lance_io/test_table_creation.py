@@ -9,7 +9,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io.commit_outcomes import CommitConflict, commit_outcomes
+from leman_coordinator.lance_io.table_handle import CommitConflict, commit_outcomes
 from leman_core.storage.table_creation import create_empty
 
 MAKERS = 32

@@ -11,12 +11,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io import twin_commits
+from leman_coordinator.lance_io import row_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.model.errors import Unavailable
-from leman_core.storage import commit_history, compactions, manifest, transactions
+from leman_core.model.service_errors import Unavailable
+from leman_core.storage import compaction_history, manifest, transactions
 from leman_core.storage.transactions import Kind, Transaction, Transactions, VersionGone
-from leman_planner.views.external_writes import external_write
+from leman_planner.views.refresh_reader import external_write
 from tests.unit.core.lance_io.lance_histories import make_history
 
 OLDER = sorted(Path(make_history.__file__).parent.glob("lance-*.tar.xz"))
@@ -63,7 +63,7 @@ def without_sections(path):
 
 
 def manifest_of(table, version):
-    return table / "_versions" / manifest.file_name(version)
+    return table / "_versions" / manifest.manifest_file_name(version)
 
 
 def side(fragment):
@@ -157,7 +157,7 @@ def test_compactions_are_what_lance_says_of_them(table):
     assert len(told) == 4
     assert sum(groups is not None for groups in told.values()) >= 2
     for version, groups in told.items():
-        found = list(compactions.rewrites_of(Transactions(str(table)).read(version)))
+        found = list(compaction_history.rewrites_of(Transactions(str(table)).read(version)))
         assert len(found) == 1
         assert sum(f.live_rows for f in found[0].old) == sum(f.physical_rows for f in found[0].new)
         sides = [[side(f) for f in fragments] for fragments in (found[0].old, found[0].new)]
@@ -203,9 +203,9 @@ def test_a_damaged_operation_is_unknown():
     "read",
     [
         lambda uri: list(TableHandle(uri).records(0, 10)),
-        lambda uri: commit_history.find_commit(uri, "a request"),
-        lambda uri: commit_history.list_commits(uri, 0, 10),
-        lambda uri: twin_commits._take_back(TableHandle(uri), SimpleNamespace(version=2)),
+        lambda uri: transactions.find_commit(uri, "a request"),
+        lambda uri: transactions.list_commits(uri, 0, 10),
+        lambda uri: row_commits._take_back(TableHandle(uri), SimpleNamespace(version=2)),
         lambda uri: external_write(uri, 2),
     ],
     ids=["records", "find_commit", "list_commits", "take_back", "external_write"],

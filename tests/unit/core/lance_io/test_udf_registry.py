@@ -10,10 +10,9 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import codec
-from leman_core.functions.function_policy import FunctionPolicy
-from leman_core.functions.python_versions import PYTHON
-from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
+from leman_core.functions import function_definitions
+from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
+from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
 from leman_core.model.udf import (
     CheckpointBounds,
     ErrorAction,
@@ -58,7 +57,10 @@ def registry(tmp_path):
 
 @pytest.mark.parametrize("udf", [UDF, INSTALLED], ids=["bundle", "entrypoint"])
 def test_a_definition_survives_its_json(udf):
-    assert codec.decode(codec.encode(udf, 12.5), "x.json") == (udf, 12.5)
+    assert function_definitions.decode_definition(function_definitions.encode_definition(udf, 12.5), "x.json") == (
+        udf,
+        12.5,
+    )
 
 
 def test_what_is_put_is_found_again(registry, tmp_path):
@@ -127,7 +129,8 @@ def test_the_first_source_under_a_version_stays_and_one_that_comes_late_changes_
 
 def test_a_source_lies_where_earlier_releases_look_over_it():
     plain, told = (
-        json.loads(codec.encode(udf, 1.0)) for udf in (INSTALLED, dataclasses.replace(INSTALLED, source="s"))
+        json.loads(function_definitions.encode_definition(udf, 1.0))
+        for udf in (INSTALLED, dataclasses.replace(INSTALLED, source="s"))
     )
     assert told["definition"] == plain["definition"]
     assert (told["source"], "source" in plain) == ("s", False)

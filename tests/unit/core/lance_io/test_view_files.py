@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lance.file import LanceFileReader
 
-from leman_coordinator.lance_io.placeholders import stage_placeholders
-from leman_core.model.errors import DataLoss, NotFound, Unavailable
+from leman_coordinator.lance_io.view_commits import stage_placeholders
+from leman_core.model.service_errors import DataLoss, NotFound, Unavailable
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewQuery
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage import view_data_files as view_patches
+from leman_core.storage import view_side_files
 from leman_core.storage.column_files import data_path
-from leman_core.storage.views import evictions_file
-from leman_core.storage.views import files as view_files
-from leman_core.storage.views import patches as view_patches
-from leman_core.storage.views.view_order import view_rows
+from leman_core.storage.view_data_files import view_rows
 
 SCHEMA = pa.schema(
     [
@@ -31,16 +31,16 @@ SCHEMA = pa.schema(
 
 @given(offsets=st.sets(st.integers(0, 2**32 - 1)), names=st.dictionaries(st.text(min_size=1), st.text(min_size=1)))
 def test_patches_come_back(offsets, names):
-    found = view_patches.decode(view_patches.encode(names, np.array(sorted(offsets), np.int64)))
+    found = view_patches.decode_patch(view_patches.encode_patch(names, np.array(sorted(offsets), np.int64)))
     assert (found[0], found[1].tolist()) == (names, sorted(offsets))
 
 
 def test_damaged_patches_are_refused():
-    buffer = view_patches.encode({"x": "a.lance"}, np.array([1, 2], np.int64))
+    buffer = view_patches.encode_patch({"x": "a.lance"}, np.array([1, 2], np.int64))
     with pytest.raises(ValueError, match="damaged"):
-        view_patches.decode(buffer[:-3])
+        view_patches.decode_patch(buffer[:-3])
     with pytest.raises(ValueError, match="number of rows"):
-        view_patches.decode(buffer.replace(b'"rows": 2', b'"rows": 3'))
+        view_patches.decode_patch(buffer.replace(b'"rows": 2', b'"rows": 3'))
 
 
 @pytest.mark.parametrize(
@@ -93,13 +93,13 @@ def test_pieces_are_bounded_however_many_ids_there_are():
 
 def test_evictions_come_back_and_damage_is_seen(tmp_path):
     addresses = np.array([5, 1 << 32 | 7], np.int64)
-    name, digest = evictions_file.write(str(tmp_path), addresses)
-    assert evictions_file.read(str(tmp_path), name, digest).tolist() == addresses.tolist()
+    name, digest = view_side_files.write_evictions(str(tmp_path), addresses)
+    assert view_side_files.read_evictions(str(tmp_path), name, digest).tolist() == addresses.tolist()
     with pytest.raises(DataLoss):
-        evictions_file.read(str(tmp_path), name, "0" * 32)
-    evictions_file.remove(str(tmp_path), name)
+        view_side_files.read_evictions(str(tmp_path), name, "0" * 32)
+    view_side_files.remove_evictions(str(tmp_path), name)
     with pytest.raises(NotFound):
-        evictions_file.read(str(tmp_path), name, digest)
+        view_side_files.read_evictions(str(tmp_path), name, digest)
 
 
 def test_values_that_do_not_fit_are_refused_and_leave_no_file(tmp_path):

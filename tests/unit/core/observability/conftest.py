@@ -9,7 +9,7 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 
 from leman_core.settings import Metrics
-from leman_core.telemetry.metrics_export import MetricsExport
+from leman_core.telemetry.exporters import MetricsExport
 from tests.unit.core.observability.page import Page
 
 _ENDED_SECONDS = 120.0

@@ -15,11 +15,11 @@ from typer.core import TyperGroup
 from leman.cli._app import app
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.refresh import RefreshSpec
+from leman_core.model.view import RefreshSpec
 from leman_core.settings import Settings
-from leman_core.telemetry import measures
-from leman_executor.job_manager.measured_jobs import MeasuredJobs, show
-from leman_executor.job_manager.running_jobs import RunningJobs
+from leman_core.telemetry import instruments
+from leman_executor.manager.job_store import RunningJobs
+from leman_executor.manager.job_telemetry import MeasuredJobs, show_job_gauges
 from tests.unit.core.observability.page import Page, Scrape
 from tests.unit.core.observability.test_dashboard import FOLDER, alerts
 from tests.unit.executor.job_manager.test_job_manager import lives
@@ -93,7 +93,7 @@ def test_an_executor_that_has_not_finished_a_row_is_told_of_where_its_jobs_do_no
     (selector,) = GROWTH.findall(moved)
     jobs, one = MeasuredJobs(), job("backfill")
     run = SimpleNamespace(status=SimpleNamespace(job=one, lost=False, metrics=SimpleNamespace(budget_used=0.0)))
-    show({"j": run}, lambda: 0.0, lambda: 0)
+    show_job_gauges({"j": run}, lambda: 0.0, lambda: 0)
     try:
         before = page.values()
         jobs.begin(one)
@@ -102,7 +102,13 @@ def test_an_executor_that_has_not_finished_a_row_is_told_of_where_its_jobs_do_no
         jobs.look(one, replace(one.progress, rows_evaluated=1))
         assert growth(selector, before, page.values()) == {"backfill": 1, "refresh": 0}
     finally:
-        for gauge in (measures.JOBS, measures.JOB_QUEUE, measures.STALLS, measures.LEASE_AGE, measures.ERROR_BUDGET):
+        for gauge in (
+            instruments.JOBS,
+            instruments.JOB_QUEUE,
+            instruments.STALLS,
+            instruments.LEASE_AGE,
+            instruments.ERROR_BUDGET,
+        ):
             gauge.show(None)
 
 

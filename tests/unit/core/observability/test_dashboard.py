@@ -12,12 +12,12 @@ import yaml
 from opentelemetry.sdk.resources import Resource
 from prometheus_client.parser import text_string_to_metric_families
 
-from leman_coordinator.requests import Status
+from leman_coordinator.commits.commit_requests import Status
 from leman_core.model.job import JobState
 from leman_core.settings import Metrics
-from leman_core.telemetry import measures
+from leman_core.telemetry import instruments
+from leman_core.telemetry.exporters import MetricsExport
 from leman_core.telemetry.instruments import Counter, Histogram
-from leman_core.telemetry.metrics_export import MetricsExport
 
 FOLDER = Path(__file__).resolve().parents[4] / "deploy/observability"
 #: What Prometheus adds to every series, or makes itself.
@@ -47,7 +47,7 @@ def alerts() -> list[dict]:
 def told() -> dict[str, set[str]]:
     """The labels of each series of the page, where everything was measured once."""
     export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
-    for instrument in measures.ALL:
+    for instrument in instruments.ALL:
         attributes = dict.fromkeys(instrument.description.attributes, "x")
         if isinstance(instrument, Counter):
             instrument.add(1, attributes)
@@ -58,7 +58,7 @@ def told() -> dict[str, set[str]]:
     with urllib.request.urlopen(f"http://127.0.0.1:{export.port}/metrics") as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     export.stop()
-    for gauge in measures.ALL:
+    for gauge in instruments.ALL:
         if not isinstance(gauge, Counter | Histogram):
             gauge.show(None)
     return {sample.name: set(sample.labels) for family in families for sample in family.samples}

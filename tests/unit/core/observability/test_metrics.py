@@ -18,22 +18,22 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import FailedPrecondition, Unavailable
 from leman_core.model.job import Job, JobState, Progress
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
 from leman_core.settings import Metrics, Server, Settings
-from leman_core.storage.tables import LanceTables
-from leman_core.telemetry import measures
-from leman_core.telemetry.metrics_export import MetricsExport
-from leman_core.telemetry.process import Observability
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.telemetry import instruments
+from leman_core.telemetry.exporters import MetricsExport
+from leman_core.telemetry.observability import Observability
 from leman_executor.coordination.env_values import EnvValues
-from leman_executor.coordination.leases import Answer, JobLeases
+from leman_executor.coordination.leases import JobLeases, LeaseOutcome
 from leman_executor.coordination.redis_clients import show_memory
 from leman_executor.coordination.reservations import RedisReservations
-from leman_executor.job_manager.job_databases import JobDatabase
-from leman_executor.job_manager.measured_jobs import MeasuredJobs
-from leman_planner.plan_maker import PlanMaker
+from leman_executor.manager.job_databases import JobDatabase
+from leman_executor.manager.job_telemetry import MeasuredJobs
+from leman_planner.planning.plan_maker import PlanMaker
 from tests.redis_process import RedisProcess
 from tests.unit.core.observability.page import Page
 from tests.unit.core.rpc_helpers import client, running
@@ -80,8 +80,8 @@ def test_a_service_shows_its_own_processor_time_and_memory():
         assert 10 << 20 < used < 64 << 30
     finally:
         observed.stop()
-        measures.PROCESS_CPU.show(None)
-        measures.PROCESS_MEMORY.show(None)
+        instruments.PROCESS_CPU.show(None)
+        instruments.PROCESS_MEMORY.show(None)
 
 
 def test_calls_that_redis_does_not_answer_are_counted(page):
@@ -94,7 +94,7 @@ def test_calls_that_redis_does_not_answer_are_counted(page):
 def test_redis_shows_how_fast_it_answers_and_its_memory(page, tmp_path):
     async def scenario(url: str) -> None:
         leases, env = JobLeases(url, "me"), EnvValues(url)
-        assert await leases.acquire("job-1", "/lake") is Answer.OURS
+        assert await leases.acquire("job-1", "/lake") is LeaseOutcome.OURS
         assert await leases.renew("job-1")
         await env.keep("job-1", {"KEY": "value"})
         await leases.close()
@@ -114,7 +114,7 @@ def test_redis_shows_how_fast_it_answers_and_its_memory(page, tmp_path):
         assert limit == 0
         redis.pause()
         assert page.value("leman_redis_memory_bytes") is None, "a page does not wait for a Redis that hangs"
-    measures.REDIS_MEMORY.show(None)
+    instruments.REDIS_MEMORY.show(None)
 
 
 def test_a_plan_is_measured_by_its_phases(page, tmp_path):
@@ -204,8 +204,8 @@ def test_after_the_end_nothing_is_measured_and_the_port_is_free():
     export = MetricsExport(Metrics(port=0), None, Resource.get_empty())
     port = export.port
     export.stop()
-    measures.JOB_ROWS.add(1)
-    assert not measures.JOB_ROWS.is_bound
+    instruments.JOB_ROWS.add(1)
+    assert not instruments.JOB_ROWS.is_bound
     again = MetricsExport(Metrics(port=port), None, Resource.get_empty())
     assert Page(port).value("leman_job_rows_total") is None
     again.stop()
@@ -215,17 +215,17 @@ def test_documents_list_every_measure_with_its_attributes():
     text = (ROOT / "docs/observability.md").read_text()
     listed = re.findall(r"^\| `([a-z_.]+)` \| ([^|]+) \|", text, re.MULTILINE)
     names = {name: set(re.findall(r"`([^`]+)`", attributes)) for name, attributes in listed}
-    assert names == {about.name: set(about.attributes) for about in (i.description for i in measures.ALL)}
+    assert names == {about.name: set(about.attributes) for about in (i.description for i in instruments.ALL)}
 
 
 def test_services_load_no_opentelemetry_where_nobody_asks_for_it():
     program = (
         "import sys\n"
-        "from leman_core.process.absent_modules import HEAVY, without\n"
-        "with without(*HEAVY):\n"
+        "from leman_core.process.blocked_imports import HEAVY, blocked_imports\n"
+        "with blocked_imports(*HEAVY):\n"
         "    import leman_planner.app, leman_executor.app, leman_coordinator.app, leman_core.server.server\n"
         "from leman_core.settings import Settings\n"
-        "from leman_core.telemetry.process import Observability\n"
+        "from leman_core.telemetry.observability import Observability\n"
         "assert Observability(Settings(), 'planner').metrics_port is None\n"
         "print([name for name in sys.modules if name.startswith(('opentelemetry', 'prometheus_client'))])"
     )

@@ -8,11 +8,11 @@ import time
 import pytest
 import structlog.testing
 
+from leman_core.process import process_secrets
 from leman_core.settings import Settings
-from leman_core.storage.object_stores import taken_variables
-from leman_core.telemetry import measures
+from leman_core.telemetry import instruments
+from leman_core.telemetry.observability import Observability
 from leman_core.telemetry.otlp import Collector, collector_of, take_headers
-from leman_core.telemetry.process import Observability
 
 #: Nothing listens there.
 DEAD = "http://127.0.0.1:9"
@@ -24,7 +24,7 @@ def bare_environment(monkeypatch):
         if name.startswith("OTEL_"):
             monkeypatch.delenv(name)
     yield
-    taken_variables.forget()
+    process_secrets.forget_secret_env()
 
 
 def test_nothing_is_exported_without_an_endpoint():
@@ -92,9 +92,9 @@ def test_a_collector_on_this_machine_is_not_reached_through_a_proxy():
 def test_a_process_ends_in_time_where_its_collector_is_away(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", DEAD)
     observed = Observability(Settings(), "planner")
-    assert measures.JOB_ROWS.is_bound
-    measures.JOB_ROWS.add(1)
+    assert instruments.JOB_ROWS.is_bound
+    instruments.JOB_ROWS.add(1)
     begun = time.monotonic()
     observed.stop()
     assert time.monotonic() - begun < 5.0  # it would try for ten
-    assert not measures.JOB_ROWS.is_bound
+    assert not instruments.JOB_ROWS.is_bound

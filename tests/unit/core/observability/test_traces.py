@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from leman import _channel
+from leman._wire import channel as _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
 from leman_core.model.job import JobState
 from leman_core.model.plan import BackfillSpec
@@ -21,8 +21,8 @@ from leman_core.model.work import FragmentResult, UnitFailure, UnitOutcome, Work
 from leman_core.server.channels import open_peer
 from leman_core.telemetry import tracing
 from leman_core.telemetry.tracing import Parent
-from leman_executor.jobs.unit_spans import UnitSpans
-from leman_executor.worker.span_recorder import SpanRecorder
+from leman_executor.jobs.unit_source import UnitSpans
+from leman_executor.worker.unit_runtime import SpanRecorder
 from tests.conftest import ROOT
 from tests.unit.core.rpc_helpers import client, peers, running
 from tests.unit.executor.manager_helpers import Executor
@@ -36,9 +36,9 @@ def spans() -> Iterator[InMemorySpanExporter]:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
-    tracing.begin(provider.get_tracer("test"))
+    tracing.start_tracing(provider.get_tracer("test"))
     yield exporter
-    tracing.stop()
+    tracing.stop_tracing()
 
 
 def trace_of(span) -> str:
@@ -114,7 +114,7 @@ def unit(name: str = "u1") -> WorkUnit:
 
 
 def test_a_unit_carries_its_span_to_the_worker_and_brings_back_what_was_done(spans):
-    job = tracing.started("backfill", Parent({"traceparent": SAMPLED}))
+    job = tracing.start_span("backfill", Parent({"traceparent": SAMPLED}))
     units = UnitSpans(job)
     given = units.begin(unit(), "worker 1")
     assert given.traceparent.split("-")[1] == TRACE
@@ -131,7 +131,7 @@ def test_a_unit_carries_its_span_to_the_worker_and_brings_back_what_was_done(spa
 
 
 def test_units_that_fail_or_lose_their_worker_say_so(spans):
-    units = UnitSpans(tracing.started("backfill", Parent({"traceparent": SAMPLED})))
+    units = UnitSpans(tracing.start_span("backfill", Parent({"traceparent": SAMPLED})))
     for name in ("failed", "lost"):
         units.begin(unit(name), "worker 1")
     units.end(UnitOutcome("failed", (), UnitFailure("UDF_FAILED", "no")))
@@ -142,7 +142,7 @@ def test_units_that_fail_or_lose_their_worker_say_so(spans):
 
 @pytest.mark.parametrize("given", [NOT_SAMPLED, ""])
 def test_workers_are_told_nothing_where_the_job_is_not_traced(spans, given):
-    job = tracing.started("backfill", Parent({"traceparent": given})) if given else None
+    job = tracing.start_span("backfill", Parent({"traceparent": given})) if given else None
     assert UnitSpans(job).begin(unit(), "worker 1") == unit()
 
 
@@ -177,11 +177,11 @@ def test_a_collector_that_is_away_holds_nothing_up():
         "from opentelemetry.sdk.resources import Resource\n"
         "from leman_core.telemetry import tracing\n"
         "from leman_core.telemetry.otlp import Collector\n"
-        "from leman_core.telemetry.traces_export import TracesExport\n"
+        "from leman_core.telemetry.exporters import TracesExport\n"
         "export = TracesExport(Collector('http://127.0.0.1:9', ''), Resource.get_empty())\n"
         "begun = time.monotonic()\n"
         "for _ in range(10_000):  # five times what may wait\n"
-        f"    tracing.recorded('read', tracing.Parent({{'traceparent': '{SAMPLED}'}}), 1, 2, {{}})\n"
+        f"    tracing.record_span('read', tracing.Parent({{'traceparent': '{SAMPLED}'}}), 1, 2, {{}})\n"
         "print(time.monotonic() - begun)\n"
     )
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT)}

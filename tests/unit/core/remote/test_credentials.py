@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from leman_core.functions.remote.credentials import access_to
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions.server_credentials import access_to
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.work import ServerAccess
 
 NEAR, FAR, PLAIN = "grpc://127.0.0.1:7815", "grpc+tls://a.features.internal:7443", "grpc://a.features.internal:7815"

@@ -7,14 +7,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leman_core.functions.remote.protocol import (
+from leman_core.functions.function_servers import (
     BatchError,
     FunctionDescription,
     ProtocolError,
-    command,
     parse_description,
     parse_error,
     parse_stream,
+    stream_command,
 )
 
 INPUTS = pa.schema([("text", pa.string()), ("n", pa.int64())])
@@ -89,4 +89,8 @@ def test_a_stream_tells_its_function_and_version():
 
 
 def test_a_stream_begins_with_the_function_and_its_version():
-    assert json.loads(command("embed", "1")) == {"protocol": "leman.function.v1", "function": "embed", "version": "1"}
+    assert json.loads(stream_command("embed", "1")) == {
+        "protocol": "leman.function.v1",
+        "function": "embed",
+        "version": "1",
+    }

@@ -14,8 +14,8 @@ from cryptography import x509
 
 import leman
 from leman.functions import FunctionServer
-from leman_core.functions.remote import servers
-from leman_core.model.errors import LemanError, Unavailable
+from leman_core.functions import function_servers
+from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.work import ServerAccess
 from tests.certificates import Authority, Files
 
@@ -35,8 +35,8 @@ def text(path: str) -> str:
 
 
 def refusal(access: ServerAccess) -> LemanError:
-    with servers.connect(access) as client, pytest.raises(LemanError) as caught:
-        servers.describe(client, access, "twice")
+    with function_servers.connect_server(access) as client, pytest.raises(LemanError) as caught:
+        function_servers.describe_function(client, access, "twice")
     return caught.value
 
 
@@ -64,8 +64,8 @@ def test_a_certificate_that_does_not_verify_is_told_with_why_and_what_to_do(auth
         fails(ServerAccess(at), "does not verify", "the system's authorities", "LEMAN_UDF__REMOTE_CREDENTIALS")
         fails(ServerAccess(at, ca=text(strangers.ca)), "does not verify", "the `ca` that")
         fails(ServerAccess(at, ca="no PEM"), "no certificates in PEM")
-        client = servers.connect(ServerAccess(at, ca=ca))
-        assert servers.describe(client, ServerAccess(at, ca=ca), "twice").version == "1"
+        client = function_servers.connect_server(ServerAccess(at, ca=ca))
+        assert function_servers.describe_function(client, ServerAccess(at, ca=ca), "twice").version == "1"
         client.close()
     with running(other_name) as port:
         fails(ServerAccess(f"grpc+tls://localhost:{port}", ca=ca), "not valid for 'localhost'")

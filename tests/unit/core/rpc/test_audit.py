@@ -13,8 +13,8 @@ import pytest
 import structlog
 
 from leman.v1 import catalog_pb2, commit_pb2, jobs_pb2, udf_pb2
-from leman_core.model.errors import NotFound
-from leman_core.server import audit
+from leman_core.model.service_errors import NotFound
+from leman_core.server import interceptors
 from leman_core.settings import Log, Server, Settings
 from leman_core.telemetry import logs as telemetry
 from leman_internal.v1 import submission_pb2
@@ -144,15 +144,15 @@ def test_a_bug_has_its_traceback_beside_the_line(lines):
 def test_a_line_names_what_a_request_is_about_and_none_of_what_it_carries():
     job = jobs_pb2.CreateJobRequest()
     job.backfill.table.database, job.backfill.table.table, job.backfill.where = "/lake", "docs", "secret = 'x'"
-    assert audit.subjects(job) == {"database": "/lake", "table": "docs"}
+    assert interceptors.named_subjects(job) == {"database": "/lake", "table": "docs"}
     register = catalog_pb2.RegisterUdfRequest(database="/lake", bundle=b"secret")
     register.definition.name, register.definition.version = "f", "1"
-    assert audit.subjects(register) == {"database": "/lake", "udf": "f", "udf_version": "1"}
+    assert interceptors.named_subjects(register) == {"database": "/lake", "udf": "f", "udf_version": "1"}
     drop = commit_pb2.DropViewRequest(view=catalog_pb2.TableRef(database="/lake", table="v"))
-    assert audit.subjects(drop) == {"database": "/lake", "table": "v"}
+    assert interceptors.named_subjects(drop) == {"database": "/lake", "table": "v"}
     get = catalog_pb2.GetUdfRequest(database="/lake", udf=udf_pb2.UdfRef(name="f", version="1"))
-    assert audit.subjects(get) == {"database": "/lake", "udf": "f", "udf_version": "1"}
+    assert interceptors.named_subjects(get) == {"database": "/lake", "udf": "f", "udf_version": "1"}
     commit = submission_pb2.SubmitCommitRequest(uri="/lake/t.lance", job_id="j1")
-    assert audit.subjects(commit) == {"uri": "/lake/t.lance", "job_id": "j1"}
+    assert interceptors.named_subjects(commit) == {"uri": "/lake/t.lance", "job_id": "j1"}
     long = catalog_pb2.ListTablesRequest(database="/" + "x" * 1000)
-    assert len(audit.subjects(long)["database"]) == 256
+    assert len(interceptors.named_subjects(long)["database"]) == 256

@@ -9,8 +9,8 @@ import socket
 
 import pytest
 
-from leman_core.model.errors import Unavailable
-from leman_core.server.bind_failures import bind_failure
+from leman_core.model.service_errors import Unavailable
+from leman_core.process.addresses import bind_failure
 from leman_core.server.server import start_server
 from leman_core.settings import Server, Settings
 from tests.unit.core.rpc_helpers import FakeService

@@ -10,10 +10,9 @@ import pytest
 import structlog
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import ResourceExhausted, Unavailable
+from leman_core.model.service_errors import ResourceExhausted, Unavailable
 from leman_core.server import blocking, status
-from leman_core.server.blocking import STORE, BlockingPool, PoolOfPlace, in_job_thread
-from leman_core.server.concurrency_limit import CallPlaces
+from leman_core.server.blocking import STORE, BlockingPool, ConcurrencyLimiter, PoolOfPlace, run_in_job_thread
 from leman_core.settings import Server
 from tests.unit.core.rpc_helpers import FakeService, client, running
 
@@ -274,7 +273,7 @@ def test_jobs_over_a_dead_store_leave_threads_to_the_others():
 
         async def job(store, work):
             STORE.set(store)
-            return await in_job_thread(work)
+            return await run_in_job_thread(work)
 
         waiting = [asyncio.ensure_future(job(DEAD, hold)) for _ in range(40)]
         for _ in range(4):
@@ -300,7 +299,7 @@ def test_a_call_about_a_place_is_one_of_its_store_whoever_makes_it():
 
 
 def test_reads_over_a_dead_store_leave_places_to_other_stores():
-    places = CallPlaces(3, "TOO_MANY_READS", "reads")
+    places = ConcurrencyLimiter(3, "TOO_MANY_READS", "reads")
     with contextlib.ExitStack() as held:
         STORE.set(DEAD)
         for _ in range(3):

@@ -14,10 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import ResourceExhausted
-from leman_core.server.auth.caller import caller
-from leman_core.server.auth.requirements import requirement_of
-from leman_core.server.caller_limits import CallerLimits, TokenBucket
+from leman_core.model.service_errors import ResourceExhausted
+from leman_core.server.callers import CallerLimits, TokenBucket, make_caller, requirement_of
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Server
 from leman_internal.v1 import planning_pb2, submission_pb2
@@ -56,7 +54,7 @@ def test_a_bucket_lets_in_what_its_rate_allows_and_says_truly_when_to_come_again
 def test_a_caller_is_told_the_time_until_there_is_room():
     clock = Clock()
     limits = CallerLimits(Server(caller_calls_per_second=2), clock)
-    ann, bob, no_context = caller("ann", "token", ["reader"]), caller("bob", "token", ["reader"]), None
+    ann, bob, no_context = make_caller("ann", "token", ["reader"]), make_caller("bob", "token", ["reader"]), None
     for _ in range(2):
         limits.admit(ann, GET, no_context)
     clock.now += 0.125
@@ -64,7 +62,7 @@ def test_a_caller_is_told_the_time_until_there_is_room():
         limits.admit(ann, GET, no_context)
     assert (refused.value.reason, refused.value.retry_after_seconds) == ("CALLER_RATE", pytest.approx(0.375))
     limits.admit(bob, GET, no_context)
-    limits.admit(caller("ann", "jwt", ["reader"]), GET, no_context)  # another one of that name
+    limits.admit(make_caller("ann", "jwt", ["reader"]), GET, no_context)  # another one of that name
     clock.now += 0.375
     limits.admit(ann, GET, no_context)
 
@@ -78,9 +76,9 @@ def test_services_and_what_only_they_may_call_have_no_limit():
             planning_pb2.DESCRIPTOR.services_by_name["PlanningService"],
         )
     )
-    nobody = caller("anonymous", "anonymous", ["admin", "code", "service"])  # where nobody is asked who they are
+    nobody = make_caller("anonymous", "anonymous", ["admin", "code", "service"])  # where nobody is asked who they are
     for _ in range(5):
-        limits.admit(caller("planner", "certificate", ["service"]), GET, None)
+        limits.admit(make_caller("planner", "certificate", ["service"]), GET, None)
         limits.admit(nobody, submit, None)
         limits.admit(nobody, plan, None)
     limits.admit(nobody, GET, None)
@@ -93,7 +91,7 @@ def test_accounts_of_callers_who_come_no_more_are_forgotten():
     limits = CallerLimits(Server(caller_calls_per_second=1), clock)
     for n in range(20_000):
         clock.now += 0.01
-        limits.admit(caller(f"caller-{n}", "jwt", ["reader"]), GET, None)
+        limits.admit(make_caller(f"caller-{n}", "jwt", ["reader"]), GET, None)
     assert len(limits._accounts) <= 4096 + 101
 
 

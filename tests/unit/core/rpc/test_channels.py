@@ -18,11 +18,11 @@ import pytest
 import structlog
 from grpc._cython import cygrpc
 
-from leman import _channel
+from leman._wire import channel as _channel
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import FailedPrecondition, LemanError, NotFound, Unavailable
-from leman_core.server import channels, peer_link, server, status
-from leman_core.server.addresses import proxy_options
+from leman_core.model.service_errors import FailedPrecondition, LemanError, NotFound, Unavailable
+from leman_core.process.addresses import proxy_options
+from leman_core.server import channels, server, status
 from leman_core.server.channels import open_peer
 from leman_core.settings import Server, Settings
 from tests.conftest import ROOT
@@ -196,7 +196,7 @@ def unused_port() -> int:
 
 def test_a_peer_that_was_never_reached_is_named_and_given_up_soon(monkeypatch):
     """An executor with a wrong address of its planner waited for 120 s, and said "Deadline Exceeded" after that."""
-    monkeypatch.setattr(peer_link, "NEVER_REACHED_SECONDS", 0.3)
+    monkeypatch.setattr(channels, "NEVER_REACHED_SECONDS", 0.3)
     port = unused_port()
 
     async def scenario():

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman.v1 import planner_pb2, udf_pb2
-from leman_core.model.errors import InvalidArgument
 from leman_core.model.plan import (
     BackfillSpec,
     CheckpointRef,
@@ -26,7 +25,8 @@ from leman_core.model.plan import (
     StaleInput,
     TracedFile,
 )
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import TableField
 from leman_core.model.udf import (
     CheckpointBounds,
@@ -38,7 +38,7 @@ from leman_core.model.udf import (
     UdfDefinition,
     UdfKind,
 )
-from leman_core.wire import convert
+from leman_core.wire import convert_plans, convert_udfs, convert_values
 from leman_internal.v1 import plan_pb2
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
@@ -197,23 +197,23 @@ SPECS = st.builds(
 @pytest.mark.parametrize(("field", "most"), [("concurrency", 10_000), ("intra_applier_concurrency", 1_000)])
 def test_a_number_of_workers_or_threads_that_no_machine_has_is_refused(field, most):
     message = planner_pb2.BackfillSpec(table={"database": "/lake", "table": "t"}, column="y", **{field: most})
-    assert getattr(convert.spec_from_proto(message), field) == most
+    assert getattr(convert_plans.spec_from_proto(message), field) == most
     setattr(message, field, most + 1)
     with pytest.raises(InvalidArgument, match=f"{field} is {most + 1}: set {most:,} or less") as refused:
-        convert.spec_from_proto(message)
+        convert_plans.spec_from_proto(message)
     assert refused.value.reason == "BAD_NUMBER"
 
 
 @given(udfs())
 def test_functions_survive(udf):
-    raw = convert.udf_to_proto(udf).SerializeToString()
-    assert convert.udf_from_proto(udf_pb2.UdfDefinition.FromString(raw)) == udf
+    raw = convert_udfs.udf_to_proto(udf).SerializeToString()
+    assert convert_udfs.udf_from_proto(udf_pb2.UdfDefinition.FromString(raw)) == udf
 
 
 @given(HEADERS)
 def test_headers_survive(header):
-    raw = convert.header_to_proto(header).SerializeToString()
-    back = convert.header_from_proto(plan_pb2.PlanHeader.FromString(raw))
+    raw = convert_plans.header_to_proto(header).SerializeToString()
+    back = convert_plans.header_from_proto(plan_pb2.PlanHeader.FromString(raw))
     assert back == header
     assert back.output.field.arrow.equals(header.output.field.arrow, check_metadata=True)
 
@@ -222,43 +222,43 @@ def test_headers_survive(header):
 def test_tasks_survive_in_order(tasks):
     made = plan_pb2.FragmentTaskBatch()
     for task in tasks:
-        convert.add_task(made, task)
+        convert_plans.add_task(made, task)
     raw = made.SerializeToString()
     batch = plan_pb2.FragmentTaskBatch.FromString(raw)
-    assert [convert.task_from_proto(message) for message in batch.tasks] == tasks
+    assert [convert_plans.task_from_proto(message) for message in batch.tasks] == tasks
 
 
 @given(TRACED)
 def test_traced_files_survive(traced):
-    raw = convert.traced_to_proto(traced).SerializeToString()
-    assert convert.traced_from_proto(plan_pb2.TracedFile.FromString(raw)) == traced
+    raw = convert_plans.traced_to_proto(traced).SerializeToString()
+    assert convert_plans.traced_from_proto(plan_pb2.TracedFile.FromString(raw)) == traced
 
 
 @given(SPECS)
 def test_specs_survive(spec):
-    raw = convert.spec_to_proto(spec).SerializeToString()
-    assert convert.spec_from_proto(planner_pb2.BackfillSpec.FromString(raw)) == spec
+    raw = convert_plans.spec_to_proto(spec).SerializeToString()
+    assert convert_plans.spec_from_proto(planner_pb2.BackfillSpec.FromString(raw)) == spec
 
 
 def test_every_enum_value_of_the_protos_is_known():
-    assert len({convert.value_state_from_proto(state) for state in planner_pb2.RowState.values()}) == 5
+    assert len({convert_plans.value_state_from_proto(state) for state in planner_pb2.RowState.values()}) == 5
     for reason in planner_pb2.Reason.values()[1:]:
-        convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=reason))
+        convert_plans.reason_count_from_proto(planner_pb2.ReasonCount(reason=reason))
     for kind in udf_pb2.UdfDefinition.Kind.values()[1:]:
-        schema = convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
-        convert.udf_from_proto(udf_pb2.UdfDefinition(kind=kind, output_schema=schema))
+        schema = convert_values.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
+        convert_udfs.udf_from_proto(udf_pb2.UdfDefinition(kind=kind, output_schema=schema))
     for action in udf_pb2.ErrorRule.Action.values()[1:]:
-        convert.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=action)]))
+        convert_udfs.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=action)]))
 
 
 @pytest.mark.parametrize("number", [0, 99])
 def test_unknown_enum_values_are_refused(number):
-    schema = convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
+    schema = convert_values.schema_to_bytes(pa.schema([pa.field("x", pa.int32())]))
     for refused in (
-        lambda: convert.reason_count_from_proto(planner_pb2.ReasonCount(reason=number)),
-        lambda: convert.task_from_proto(plan_pb2.FragmentTask(reason=number)),
-        lambda: convert.udf_from_proto(udf_pb2.UdfDefinition(kind=number, output_schema=schema)),
-        lambda: convert.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=number)])),
+        lambda: convert_plans.reason_count_from_proto(planner_pb2.ReasonCount(reason=number)),
+        lambda: convert_plans.task_from_proto(plan_pb2.FragmentTask(reason=number)),
+        lambda: convert_udfs.udf_from_proto(udf_pb2.UdfDefinition(kind=number, output_schema=schema)),
+        lambda: convert_udfs.error_policy_from_proto(udf_pb2.ErrorPolicy(rules=[udf_pb2.ErrorRule(action=number)])),
     ):
         with pytest.raises(InvalidArgument) as caught:
             refused()
@@ -281,41 +281,41 @@ def test_unknown_enum_values_are_refused(number):
 )
 def test_text_in_a_schema_is_utf8(schema):
     raw = schema.serialize().to_pybytes()
-    assert convert.schema_from_bytes(raw, "schema") == schema
+    assert convert_values.schema_from_bytes(raw, "schema") == schema
     with pytest.raises(InvalidArgument, match="not UTF-8") as caught:
-        convert.schema_from_bytes(raw.replace(b"zzzz", b"z\xc4zz"), "schema")
+        convert_values.schema_from_bytes(raw.replace(b"zzzz", b"z\xc4zz"), "schema")
     assert (caught.value.reason, caught.value.field) == ("BAD_SCHEMA", "schema")
 
 
 def test_a_timeout_of_a_call_is_no_shorter_than_its_answers_say():
     known = UdfDefinition("f", "1", UdfKind.SCALAR, ("a",), pa.int32(), entrypoint="m:f", timeout_seconds=1e-6)
-    message = convert.udf_to_proto(known)
-    assert convert.udf_from_proto(message).timeout_seconds == 1e-6
+    message = convert_udfs.udf_to_proto(known)
+    assert convert_udfs.udf_from_proto(message).timeout_seconds == 1e-6
     message.call_timeout.nanos = 999
     with pytest.raises(InvalidArgument) as caught:
-        convert.udf_from_proto(message)
+        convert_udfs.udf_from_proto(message)
     assert (caught.value.reason, caught.value.field) == ("BAD_NUMBER", "definition.call_timeout")
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"no schema", b"\xff\xff\xff\xff\x10\x00\x00\x00", convert.schema_to_bytes(pa.schema([]))]
+    "raw", [b"", b"no schema", b"\xff\xff\xff\xff\x10\x00\x00\x00", convert_values.schema_to_bytes(pa.schema([]))]
 )
 def test_bytes_that_are_no_schema_are_refused(raw):
     kind = udf_pb2.UdfDefinition.KIND_SCALAR
     with pytest.raises(InvalidArgument) as caught:
-        convert.udf_from_proto(udf_pb2.UdfDefinition(kind=kind, output_schema=raw))
+        convert_udfs.udf_from_proto(udf_pb2.UdfDefinition(kind=kind, output_schema=raw))
     assert (caught.value.reason, caught.value.field) == ("BAD_SCHEMA", "output_schema")
 
 
 def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     message = udf_pb2.UdfDefinition(
         kind=udf_pb2.UdfDefinition.KIND_SCALAR,
-        output_schema=convert.schema_to_bytes(pa.schema([pa.field("x", pa.int32())])),
+        output_schema=convert_values.schema_to_bytes(pa.schema([pa.field("x", pa.int32())])),
     )
-    assert convert.udf_from_proto(message).error_policy == ErrorPolicy()
+    assert convert_udfs.udf_from_proto(message).error_policy == ErrorPolicy()
     message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_RETRY)
     message.error_policy.rules.add(action=udf_pb2.ErrorRule.ACTION_SKIP)
-    retry, skip = convert.udf_from_proto(message).error_policy.rules
+    retry, skip = convert_udfs.udf_from_proto(message).error_policy.rules
     contract = ErrorRule(ErrorAction.RETRY, max_attempts=3, initial_backoff_seconds=0.5, max_backoff_seconds=60)
     assert (retry, skip) == (contract, ErrorRule(ErrorAction.SKIP))
 
@@ -335,7 +335,7 @@ def test_what_a_caller_leaves_out_of_an_error_policy_means_the_defaults():
     )
 )
 def test_migrated_rows_survive_the_wire(migrated):
-    assert convert.migrated_from_proto(convert.migrated_to_proto(migrated)) == migrated
+    assert convert_plans.migrated_from_proto(convert_plans.migrated_to_proto(migrated)) == migrated
 
 
 @pytest.mark.parametrize(
@@ -357,6 +357,6 @@ def test_equal_schemas_are_the_same_bytes(around):
         pa.schema([around(pa.field("x", pa.int32(), metadata=order)).with_metadata(order)], metadata=order)
         for order in (said, dict(sorted(said.items())), dict(reversed(said.items())))
     ]
-    assert len({convert.schema_to_bytes(way) for way in ways}) == 1
-    kept = convert.schema_from_bytes(convert.schema_to_bytes(ways[0]), "schema")
+    assert len({convert_values.schema_to_bytes(way) for way in ways}) == 1
+    kept = convert_values.schema_from_bytes(convert_values.schema_to_bytes(ways[0]), "schema")
     assert kept.equals(ways[0], check_metadata=True)

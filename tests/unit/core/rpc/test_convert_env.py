@@ -3,10 +3,10 @@
 import pytest
 
 from leman.v1 import jobs_pb2
-from leman_core.functions.function_policy import FunctionPolicy
-from leman_core.model.errors import InvalidArgument, PermissionDenied
-from leman_core.server.request_digest import body_digest, without_secrets
-from leman_core.wire.convert_env import MOST_BYTES, MOST_VARIABLES, env_from_proto
+from leman_core.functions.function_definitions import FunctionPolicy
+from leman_core.model.service_errors import InvalidArgument, PermissionDenied
+from leman_core.server.request_messages import body_digest, without_secrets
+from leman_core.wire.convert_values import MOST_BYTES, MOST_VARIABLES, env_from_proto
 
 SECRET = "the-value-that-nobody-sees"
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman.v1 import types_pb2
-from leman_core.functions import storable_types
-from leman_core.model.errors import InvalidArgument
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.wire.convert_types import schema_from_either, schema_from_json, schema_to_json
 from tests.integration.types import matrix, type_cases
 
@@ -98,7 +98,7 @@ def test_every_plain_and_every_extension_type_comes_back(kind):
 
 def test_every_type_that_lance_stores_comes_back_in_every_nesting():
     kinds = [case.kind for case in type_cases.CASES] + [cell.kind for cell in matrix.cells()]
-    stored = [storable_types.stored_type(kind) for kind in kinds if matrix.allowed(kind, (2, 2))]
+    stored = [arrow_types.stored_type(kind) for kind in kinds if matrix.allowed(kind, (2, 2))]
     assert len(stored) > 100
     for kind in stored:
         schema = pa.schema([pa.field("x", kind)])

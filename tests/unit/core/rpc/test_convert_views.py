@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman import _wire
+from leman._wire import conversions
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
-from leman_core.model.errors import Internal, InvalidArgument
-from leman_core.model.refresh import (
+from leman_core.model.service_errors import Internal, InvalidArgument
+from leman_core.model.udf import UdfDefinition, UdfKind
+from leman_core.model.view import (
     ChangeKind,
+    EarlierState,
     EarlierValues,
+    MaterializedView,
     RefreshMode,
     RefreshPlan,
     RefreshPolicy,
@@ -22,11 +25,6 @@ from leman_core.model.refresh import (
     ResolvedFunction,
     SourceChange,
     UnsetFragment,
-)
-from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import (
-    EarlierState,
-    MaterializedView,
     ViewColumn,
     ViewDefinition,
     ViewFormat,
@@ -34,7 +32,7 @@ from leman_core.model.view import (
     ViewQuery,
 )
 from leman_core.model.view_metadata import write
-from leman_core.wire import convert_refresh_plans, convert_views
+from leman_core.wire import convert_views
 from leman_internal.v1 import planning_pb2
 
 UDF = UdfDefinition("embed", "1", UdfKind.ARRAY, ("name",), pa.list_(pa.float32()), entrypoint="m:embed")
@@ -65,7 +63,7 @@ number = st.integers(0, (1 << 31) - 1)
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1), st.none() | number)
 def test_queries(source_column, limit):
-    quoted = convert_views.quoted(source_column)
+    quoted = convert_views.quoted_column(source_column)
     columns = (ViewColumn(source_column, quoted, source_column), ViewColumn("other", quoted, source_column))
     query = ViewQuery("/d", "t", columns, limit=limit)
     assert convert_views.query_from_proto(convert_views.query_to_proto(query)) == query
@@ -114,7 +112,7 @@ def test_a_policy_of_a_later_release_is_refused():
 )
 def test_results(result):
     job = jobs_pb2.Job(state=jobs_pb2.Job.STATE_DONE, refresh_result=convert_views.refresh_result_to_proto(result))
-    seen = _wire.refresh_result(job)
+    seen = conversions.refresh_result(job)
     assert (seen.mode, seen.reason) == (result.mode.value, result.reason.value)
     numbers = {f.name: getattr(result, f.name) for f in fields(result)[2:]}
     assert {name: getattr(seen, name) for name in numbers} == numbers
@@ -149,22 +147,20 @@ def test_plans(mode):
             ),
         ),
     )
-    assert convert_refresh_plans.refresh_plan_from_proto(convert_refresh_plans.refresh_plan_to_proto(plan)) == plan
+    assert convert_views.refresh_plan_from_proto(convert_views.refresh_plan_to_proto(plan)) == plan
 
 
 def test_a_plan_without_a_definition_is_a_bug():
     with pytest.raises(Internal):
-        convert_refresh_plans.refresh_plan_from_proto(
-            planning_pb2.PlanRefreshResponse(schema=SCHEMA.serialize().to_pybytes())
-        )
+        convert_views.refresh_plan_from_proto(planning_pb2.PlanRefreshResponse(schema=SCHEMA.serialize().to_pybytes()))
 
 
 @pytest.mark.parametrize("number", [0, 99])
 def test_unknown_words_are_refused(number):
     with pytest.raises(InvalidArgument):
-        convert_views.mode_from_proto(number)
+        convert_views.refresh_mode_from_proto(number)
     with pytest.raises(InvalidArgument):
-        convert_views.reason_from_proto(number)
+        convert_views.refresh_reason_from_proto(number)
 
 
 def test_a_view_shows_its_own_columns_only():

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.server.exposure import check_bind
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.server.server import check_bind
 from leman_core.settings import Lineage, Peers, Server, Settings
 
 TOKEN = "no-one-guesses-this"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, tables_pb2
-from leman_core.server.field_paths import path_in
+from leman_core.server.interceptors import field_path
 from leman_internal.v1 import planning_pb2
 
 BACKFILL = jobs_pb2.CreateJobRequest(backfill=planner_pb2.BackfillSpec(column="y"))
@@ -40,4 +40,4 @@ REFRESH = jobs_pb2.CreateJobRequest(refresh=planner_pb2.RefreshSpec(concurrency=
     ],
 )
 def test_a_field_is_named_as_the_caller_knows_it(request_, field, path):
-    assert path_in(request_, field) == path
+    assert field_path(request_, field) == path

@@ -13,9 +13,9 @@ from google.rpc import error_details_pb2, status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, jobs_pb2
-from leman_core.model.errors import NotFound
-from leman_core.server import peer_health
-from leman_core.server.auth.forwarded_identity import FORWARDED_BY
+from leman_core.model.service_errors import NotFound
+from leman_core.server import channels
+from leman_core.server.callers import FORWARDED_BY
 from leman_core.server.routes import EVERYWHERE, SERVED_BY, callers_services, public_services
 from leman_core.server.server import start_server
 from leman_core.settings import Log, Peers, Server, Settings
@@ -292,7 +292,7 @@ def test_one_call_is_one_line_in_the_logs_but_for_where_it_went():
 
 
 def test_health_of_a_forwarded_service_follows_the_peer(monkeypatch):
-    monkeypatch.setattr(peer_health, "_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(channels, "_AGAIN_SECONDS", 0.01)
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
     async def scenario():

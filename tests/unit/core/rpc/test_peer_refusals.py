@@ -11,8 +11,14 @@ import pytest
 import structlog
 
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, LemanError, PermissionDenied, Unavailable
-from leman_core.server import peer_link, status
+from leman_core.model.service_errors import (
+    FailedPrecondition,
+    InvalidArgument,
+    LemanError,
+    PermissionDenied,
+    Unavailable,
+)
+from leman_core.server import channels, status
 from leman_core.server.channels import open_peer
 from leman_core.settings import Peers, Server, Settings
 from leman_internal.v1 import planning_pb2, planning_pb2_grpc
@@ -87,7 +93,7 @@ def test_a_role_that_the_token_of_a_service_lacks_is_told_from_what_a_peer_forbi
 
 @pytest.mark.parametrize("service", ["jobs", "plans"])
 def test_a_peer_whose_certificate_is_not_believed_is_an_error_of_the_set_up(tmp_path, monkeypatch, service):
-    monkeypatch.setattr(peer_link, "NEVER_REACHED_SECONDS", 1.0)
+    monkeypatch.setattr(channels, "NEVER_REACHED_SECONDS", 1.0)
     folders = [tmp_path / name for name in ("ours", "theirs")]
     for folder in folders:
         folder.mkdir()

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from leman.v1 import catalog_pb2, databases_pb2, jobs_pb2
-from leman_core.model.database import RegisteredDatabase, Registrations
-from leman_core.model.errors import (
+from leman_core.model.databases import RegisteredDatabase, Registrations
+from leman_core.model.service_errors import (
     AlreadyExists,
     DataLoss,
     InvalidArgument,
@@ -18,9 +18,8 @@ from leman_core.model.errors import (
     PermissionDenied,
     Unavailable,
 )
-from leman_core.server import places
-from leman_core.server.places import RequestPlaces
-from leman_core.server.registered_databases import PathsAlone, RegisteredDatabases, names_of
+from leman_core.server import request_locations
+from leman_core.server.request_locations import PathsAlone, RegisteredDatabases, RequestLocations, configured_names
 from leman_core.settings import Server
 from leman_core.storage.locations import is_database_name
 from leman_internal.v1 import submission_pb2
@@ -58,8 +57,8 @@ class World:
         self.kept = kept
         self.now = 100.0
         names = RegisteredDatabases(kept, seconds=5.0, alone=alone, clock=lambda: self.now)
-        monkeypatch.setattr(places, "names_of", lambda _: names)
-        self.places = RequestPlaces(Server(database_roots=roots))
+        monkeypatch.setattr(request_locations, "configured_names", lambda _: names)
+        self.places = RequestLocations(Server(database_roots=roots))
 
     async def place(self, database, *, from_peer=False):
         request = catalog_pb2.ListTablesRequest(database=database)
@@ -253,7 +252,7 @@ def test_errors_call_a_database_by_the_name_that_the_caller_gave(kept, monkeypat
     linked = run(scenario)
     assert linked == {f"{tmp_path}/real": f"{tmp_path}/way", "/data/lake": "lake"}
     error = NotFound("TABLE_NOT_FOUND", f"no {tmp_path}/real/v.lance, no /data/lake/t.lance", uri="/data/lake/t.lance")
-    places.hide_links(error, linked)
+    request_locations.hide_links(error, linked)
     assert error.message == f"no {tmp_path}/way/v.lance, no lake/t.lance"
     assert error.facts == {"uri": "lake/t.lance"}
 
@@ -268,7 +267,7 @@ def test_errors_call_a_root_as_the_caller_spelt_it(kept, monkeypatch, tmp_path):
         return (await world.places.settle(request, from_peer=False)).linked
 
     error = AlreadyExists("DATABASE_EXISTS", f"'one' is registered, with the root {tmp_path}/lake: a root has one name")
-    places.hide_links(error, run(scenario))
+    request_locations.hide_links(error, run(scenario))
     assert error.message == f"'one' is registered, with the root {tmp_path}/x/..//lake: a root has one name"
 
 
@@ -288,7 +287,7 @@ def test_a_table_that_is_a_link_is_refused_by_the_name_of_its_database(kept, mon
 
 
 def test_without_a_registry_there_are_no_names():
-    names = names_of(Server())
+    names = configured_names(Server())
     assert isinstance(names, PathsAlone)
     with pytest.raises(InvalidArgument) as caught:
         names.place_of("lake", read_now=True)
@@ -300,5 +299,5 @@ def test_without_a_registry_there_are_no_names():
 )
 def test_settings_that_make_no_sense(settings):
     with pytest.raises(LemanError) as caught:
-        names_of(Server(**settings))
+        configured_names(Server(**settings))
     assert caught.value.reason == "BAD_SETTING"

@@ -9,10 +9,10 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from leman.v1 import catalog_pb2, commit_pb2, databases_pb2, jobs_pb2, tables_pb2
-from leman_core.model.errors import InvalidArgument
-from leman_core.server import request_texts
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.server import request_messages
+from leman_core.server.request_messages import UnreadableMessage, tolerant_reader
 from leman_core.server.routes import public_services
-from leman_core.server.unreadable import Unreadable, reader
 from leman_internal.v1 import submission_pb2
 from tests.integration.bad_requests.requests import paths, put
 
@@ -55,10 +55,10 @@ def asked(kind: type, path: str, request_id: str) -> bytes:
 
 @pytest.mark.parametrize(("kind", "path"), WITH_AN_ID, ids=lambda part: getattr(part, "__name__", ""))
 def test_an_id_that_is_too_long_is_refused_when_the_message_is_read(kind, path):
-    read = reader(kind.FromString)
+    read = tolerant_reader(kind.FromString)
     assert isinstance(read(asked(kind, path, "é" * 1024)), kind)
     refused = read(asked(kind, path, "x" * 1025))
-    assert isinstance(refused, Unreadable)
+    assert isinstance(refused, UnreadableMessage)
     assert isinstance(refused.error, InvalidArgument)
     assert (refused.error.reason, refused.error.field) == ("BAD_REQUEST", path)
 
@@ -66,7 +66,7 @@ def test_an_id_that_is_too_long_is_refused_when_the_message_is_read(kind, path):
 def test_all_that_make_something_are_looked_at():
     names = {kind.DESCRIPTOR.name for kind, _ in WITH_AN_ID}
     assert {"AppendRowsRequest", "MergeRowsRequest", "CreateJobRequest", "RetryJobRequest", "DropTableRequest"} <= names
-    request_texts.check_of(jobs_pb2.GetJobRequest.DESCRIPTOR)(jobs_pb2.GetJobRequest(job_id="x" * 2000))
+    request_messages.text_check(jobs_pb2.GetJobRequest.DESCRIPTOR)(jobs_pb2.GetJobRequest(job_id="x" * 2000))
 
 
 KINDS = {method.input_type.full_name: method for service in public_services().values() for method in service.methods}
@@ -86,8 +86,8 @@ def test_control_characters_of_every_text_are_refused_here_or_by_its_own_rule(ki
     for control, place in itertools.product(CONTROLS, ("{}x", "x{}y", "x{}")):
         message = made()
         put(message, path, place.format(control))
-        read = reader(made.FromString)(message.SerializeToString())
-        refusals.add((read.error.reason, read.error.field) if isinstance(read, Unreadable) else None)
+        read = tolerant_reader(made.FromString)(message.SerializeToString())
+        refusals.add((read.error.reason, read.error.field) if isinstance(read, UnreadableMessage) else None)
     with_a_rule = any(path[-1].name in names for names in OTHERS.values())
     looked_at = ("BAD_REQUEST", name)
     assert refusals in ({looked_at}, {None} if with_a_rule else {looked_at})
@@ -95,4 +95,4 @@ def test_control_characters_of_every_text_are_refused_here_or_by_its_own_rule(ki
 
 def test_ids_of_any_other_characters_are_taken():
     for text in ("job-1", "a b", "日本語", "x\u200dy", "\U0001f600", "ü" * 100, "tab\u00a0"):
-        request_texts.check_of(jobs_pb2.GetJobRequest.DESCRIPTOR)(jobs_pb2.GetJobRequest(job_id=text))
+        request_messages.text_check(jobs_pb2.GetJobRequest.DESCRIPTOR)(jobs_pb2.GetJobRequest(job_id=text))

@@ -22,7 +22,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from leman.v1 import info_pb2, info_pb2_grpc, jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, Unavailable
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, Unavailable
 from leman_core.server import healthcheck
 from leman_core.server.channels import open_peer
 from leman_core.server.server import start_server

@@ -8,23 +8,23 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
-from leman_core.model import errors
-from leman_core.model.shown_text import repeated
+from leman_core.model import service_errors
+from leman_core.model.service_errors import excerpt
 from leman_core.server import status
 
 EVERY_CLASS = [
-    (errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
-    (errors.NotFound, grpc.StatusCode.NOT_FOUND),
-    (errors.AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
-    (errors.FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
-    (errors.Aborted, grpc.StatusCode.ABORTED),
-    (errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
-    (errors.ResourceExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
-    (errors.DataLoss, grpc.StatusCode.DATA_LOSS),
-    (errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
-    (errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),
-    (errors.Unimplemented, grpc.StatusCode.UNIMPLEMENTED),
-    (errors.Internal, grpc.StatusCode.INTERNAL),
+    (service_errors.InvalidArgument, grpc.StatusCode.INVALID_ARGUMENT),
+    (service_errors.NotFound, grpc.StatusCode.NOT_FOUND),
+    (service_errors.AlreadyExists, grpc.StatusCode.ALREADY_EXISTS),
+    (service_errors.FailedPrecondition, grpc.StatusCode.FAILED_PRECONDITION),
+    (service_errors.Aborted, grpc.StatusCode.ABORTED),
+    (service_errors.Unavailable, grpc.StatusCode.UNAVAILABLE),
+    (service_errors.ResourceExhausted, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (service_errors.DataLoss, grpc.StatusCode.DATA_LOSS),
+    (service_errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED),
+    (service_errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED),
+    (service_errors.Unimplemented, grpc.StatusCode.UNIMPLEMENTED),
+    (service_errors.Internal, grpc.StatusCode.INTERNAL),
 ]
 
 
@@ -35,7 +35,7 @@ def info_of(packed: status_pb2.Status) -> error_details_pb2.ErrorInfo:
 
 
 def test_the_whole_tree_has_a_code():
-    assert {cls for cls, _ in EVERY_CLASS} == set(errors.LemanError.__subclasses__())
+    assert {cls for cls, _ in EVERY_CLASS} == set(service_errors.LemanError.__subclasses__())
 
 
 @pytest.mark.parametrize(("cls", "code"), EVERY_CLASS)
@@ -50,43 +50,45 @@ def test_every_class_round_trips(cls, code):
 
 
 def test_a_subclass_has_the_code_of_the_class_above_it():
-    class Special(errors.NotFound):
+    class Special(service_errors.NotFound):
         pass
 
     assert status.code_of(Special("A", "b")) == grpc.StatusCode.NOT_FOUND
 
 
 def test_the_field_of_a_bad_request_and_the_pause_before_a_retry_travel():
-    bad = status.from_status(status.to_status(errors.InvalidArgument("INVALID_FILTER", "no", field="where")))
+    bad = status.from_status(status.to_status(service_errors.InvalidArgument("INVALID_FILTER", "no", field="where")))
     assert bad.field == "where"
-    away = status.from_status(status.to_status(errors.Unavailable("STORE_DOWN", "away", retry_after_seconds=2.5)))
-    assert isinstance(away, errors.Unavailable)
+    away = status.from_status(
+        status.to_status(service_errors.Unavailable("STORE_DOWN", "away", retry_after_seconds=2.5))
+    )
+    assert isinstance(away, service_errors.Unavailable)
     assert away.retry_after_seconds == 2.5
 
 
 def test_what_does_not_help_to_send_again_has_no_delay():
-    packed = status.to_status(errors.ResourceExhausted("MESSAGE_TOO_LARGE", "no", retry_after_seconds=0))
+    packed = status.to_status(service_errors.ResourceExhausted("MESSAGE_TOO_LARGE", "no", retry_after_seconds=0))
     assert [detail.Is(error_details_pb2.RetryInfo.DESCRIPTOR) for detail in packed.details] == [False]
     back = status.from_status(packed)
-    assert isinstance(back, errors.ResourceExhausted)
+    assert isinstance(back, service_errors.ResourceExhausted)
     assert back.retry_after_seconds == 0
     by_grpc = status.error_from_rpc(Failed(grpc.StatusCode.RESOURCE_EXHAUSTED, "Sent message larger than max"))
-    assert isinstance(by_grpc, errors.ResourceExhausted)
+    assert isinstance(by_grpc, service_errors.ResourceExhausted)
     assert by_grpc.retry_after_seconds == 0
 
 
 def test_a_fact_may_be_named_like_anything():
-    error = errors.NotFound("X", "y")
+    error = service_errors.NotFound("X", "y")
     error.facts = {"reason": "1", "message": "2", "field": "3", "self": "4"}
     assert status.from_status(status.to_status(error)).facts == error.facts
 
 
 def test_a_status_never_exceeds_its_bound_and_keeps_reason_and_short_facts():
     facts = {f"long_{n}": "\u2603" * 50_000 for n in range(200)}
-    packed = status.to_status(errors.FailedPrecondition("TYPE_MISMATCH", "m" * 100_000, **facts))
+    packed = status.to_status(service_errors.FailedPrecondition("TYPE_MISMATCH", "m" * 100_000, **facts))
     assert packed.ByteSize() <= status.MAX_STATUS_BYTES
     assert info_of(packed).reason == "TYPE_MISMATCH"
-    one_long = errors.Aborted("INPUT_CHANGED", "m", fragment=7, files="f" * 100_000)
+    one_long = service_errors.Aborted("INPUT_CHANGED", "m", fragment=7, files="f" * 100_000)
     assert info_of(status.to_status(one_long)).metadata["fragment"] == "7"
 
 
@@ -101,7 +103,7 @@ def test_a_header_message_is_bounded_as_it_travels():
     "sent",
     ["j" * 100_000, "\u2603" * 5_000, "a b " * 20_000, "%" * 3_000, "x" * 399, "x" * 401, "/".join(["y" * 200] * 90)],
 )
-@pytest.mark.parametrize("kind", [errors.NotFound, errors.InvalidArgument, errors.Unavailable])
+@pytest.mark.parametrize("kind", [service_errors.NotFound, service_errors.InvalidArgument, service_errors.Unavailable])
 def test_what_is_repeated_of_a_caller_is_cut_and_both_places_say_the_same(sent, kind):
     error = kind("JOB_NOT_FOUND", f"There is no job '{sent}' in '{sent}': ListJobs lists all", job_id=sent, place=sent)
     trailers = status.trailers_of(error)
@@ -137,12 +139,12 @@ class Failed(grpc.RpcError):
 
 def test_a_call_that_failed_without_our_details_is_known_by_its_code():
     cases = {
-        grpc.StatusCode.UNAVAILABLE: errors.Unavailable,
-        grpc.StatusCode.DEADLINE_EXCEEDED: errors.Unavailable,
-        grpc.StatusCode.CANCELLED: errors.Unavailable,
-        grpc.StatusCode.PERMISSION_DENIED: errors.PermissionDenied,
-        grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ResourceExhausted,
-        grpc.StatusCode.UNKNOWN: errors.Internal,
+        grpc.StatusCode.UNAVAILABLE: service_errors.Unavailable,
+        grpc.StatusCode.DEADLINE_EXCEEDED: service_errors.Unavailable,
+        grpc.StatusCode.CANCELLED: service_errors.Unavailable,
+        grpc.StatusCode.PERMISSION_DENIED: service_errors.PermissionDenied,
+        grpc.StatusCode.RESOURCE_EXHAUSTED: service_errors.ResourceExhausted,
+        grpc.StatusCode.UNKNOWN: service_errors.Internal,
     }
     for code, cls in cases.items():
         error = status.error_from_rpc(Failed(code, "lost"))
@@ -151,7 +153,7 @@ def test_a_call_that_failed_without_our_details_is_known_by_its_code():
 
 
 def test_details_of_another_code_or_none_at_all_are_not_believed():
-    other = status.to_status(errors.NotFound("TABLE_NOT_FOUND", "x")).SerializeToString()
+    other = status.to_status(service_errors.NotFound("TABLE_NOT_FOUND", "x")).SerializeToString()
     for raw in (other, b"\xff\xff", b""):
         failed = Failed(grpc.StatusCode.UNAVAILABLE, "lost", ((status.DETAILS_KEY, raw),))
         assert status.error_from_rpc(failed).reason == "UNAVAILABLE"
@@ -159,7 +161,9 @@ def test_details_of_another_code_or_none_at_all_are_not_believed():
 
 @pytest.mark.parametrize("control", ["\0", "\x1b", "\x7f", "\x9b", "\r", "\u202e", "\u2069"], ids=ascii)
 def test_no_control_character_comes_back(control):
-    packed = status.to_status(errors.InvalidArgument("BAD_COLUMN", f"no column 'a{control}b'\n\tbut", column=control))
+    packed = status.to_status(
+        service_errors.InvalidArgument("BAD_COLUMN", f"no column 'a{control}b'\n\tbut", column=control)
+    )
     assert packed.message == "no column 'a\ufffdb'\n\tbut"
     assert control not in str([packed.message, *info_of(packed).metadata.values()])
     assert dict(info_of(packed).metadata) == {"column": "\ufffd"}
@@ -180,9 +184,9 @@ def test_no_control_character_comes_back(control):
     ids=ascii,
 )
 def test_what_shows_nothing_is_escaped_and_writing_that_needs_it_is_not(name, shown):
-    error = errors.InvalidArgument("BAD_COLUMN", f"no column '{name}'", field="column")
+    error = service_errors.InvalidArgument("BAD_COLUMN", f"no column '{name}'", field="column")
     assert status.to_status(error).message == f"no column '{shown}'"
-    assert repeated(name) == shown
+    assert excerpt(name) == shown
 
 
 def test_colours_of_a_traceback_are_left_out():
@@ -191,7 +195,7 @@ def test_colours_of_a_traceback_are_left_out():
 
 def test_no_password_of_a_url_comes_back():
     url = "s3://someone:s3cret@bucket/lake"
-    error = errors.InvalidArgument("BAD_DATABASE", f"'{url}' is no place", field="database", uri=url)
+    error = service_errors.InvalidArgument("BAD_DATABASE", f"'{url}' is no place", field="database", uri=url)
     packed = status.to_status(error)
     assert b"s3cret" not in packed.SerializeToString()
     assert packed.message == "'s3://***@bucket/lake' is no place"

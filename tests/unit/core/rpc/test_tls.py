@@ -11,12 +11,12 @@ import grpc
 import pytest
 
 import leman
-from leman import _tls_files
+from leman._wire import credentials as _tls_files
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.server import tls
 from leman_core.server.channels import open_peer
-from leman_core.server.exposure import bind
+from leman_core.server.server import bind
 from leman_core.server.tls import TlsFiles
 from leman_core.settings import Peers, Server, Settings
 from tests.certificates import Authority, Files

@@ -10,12 +10,12 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
-from leman_core.model.ranges import RowRange
-from leman_core.sql import case_expressions, expressions, filters, relative_time
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
+from leman_core.sql import expressions, filters, time_values
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.scan import FragmentReader
-from leman_core.storage.tables import LanceTables
-from leman_core.storage.views.source import SourceRows
+from leman_core.storage.source_rows import SourceRows
 
 MOMENTS = [dt.datetime(2024, 5, 1), dt.datetime(2024, 6, 1), dt.datetime(2024, 7, 1, 12), None]
 TIMES = {
@@ -64,7 +64,7 @@ def matching(uri: str, where: str) -> list[int]:
 def values(uri: str, expression: str) -> list[object]:
     """By a worker's reading and a view's, which have to agree on values and on the type that was foretold."""
     names = [field.name for field in lance.dataset(uri).schema]
-    expressions.check(expression, names)
+    expressions.check_expression(expression, names)
     kind = LanceTables().expression_type(uri, expression)
     chunks = FragmentReader(uri, 1).read(0, RowRange(0, 4), {"v": expression}, deletions=False)
     found = pa.concat_arrays([chunk.rows.column("v") for chunk in chunks])
@@ -154,7 +154,7 @@ def test_now_is_an_instant_wherever_it_stands(tmp_path, where, column):
     data = {"id": range(4), column: pa.array(moments, pa.timestamp("ms", zones[column]))}
     uri = str(tmp_path / "t.lance")
     lance.write_dataset(pa.table(data), uri, enable_stable_row_ids=True)
-    assert matching(uri, relative_time.pin(where.format(column), now)) == [2, 3]
+    assert matching(uri, time_values.pin_relative_times(where.format(column), now)) == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_case_that_cannot_be_is_refused(uri, expression, said):
 
 
 def test_as_many_whens_as_are_allowed(uri):
-    whens = [f"when id = {n} then {n}" for n in range(case_expressions.MAX_WHENS)]
+    whens = [f"when id = {n} then {n}" for n in range(expressions.MAX_WHENS)]
     assert values(uri, f"case {' '.join(whens)} else -1 end") == [0, 1, 2, 3]
     with pytest.raises(InvalidArgument, match="33 times WHEN"):
         LanceTables().expression_type(uri, f"case {' '.join([*whens, 'when id = 9 then 9'])} end")
@@ -245,10 +245,12 @@ def test_as_many_whens_as_are_allowed(uri):
 
 def test_its_words_name_no_columns():
     columns = ["end", "when", "x", "case"]
-    assert expressions.inputs("case when x > 1 then `case` else x end", columns) == ("x", "case")
-    assert expressions.inputs("end + x.when", columns) == ("end", "x")
-    assert expressions.with_names("case when x > 1 then x end", {"x": "end"}) == "case when `end` > 1 then `end` end"
-    filters.check("case when (x > 1) then (x) else (2) end = 2", columns)
+    assert expressions.columns_of_expression("case when x > 1 then `case` else x end", columns) == ("x", "case")
+    assert expressions.columns_of_expression("end + x.when", columns) == ("end", "x")
+    assert (
+        expressions.rename_columns("case when x > 1 then x end", {"x": "end"}) == "case when `end` > 1 then `end` end"
+    )
+    filters.check_filter("case when (x > 1) then (x) else (2) end = 2", columns)
 
 
 @pytest.mark.parametrize(
@@ -274,13 +276,13 @@ def test_its_words_name_no_columns():
 def test_columns_may_be_called_as_words_of_sql(expression, read):
     words = "date timestamp true false null not and or in is like between from distinct array unsigned escape case"
     columns = [*words.split(), "x", "y", "box", "when", "end"]
-    assert expressions.inputs(expression, columns) == tuple(read)
+    assert expressions.columns_of_expression(expression, columns) == tuple(read)
 
 
 def test_a_renamed_column_takes_no_word_of_sql_along():
     renamed = {"date": "day", "true": "flag", "x": "x"}
     after = "x > date '2024-06-01' and `day` > 1 and true = `flag`"
-    assert expressions.with_names("x > date '2024-06-01' and date > 1 and true = `true`", renamed) == after
+    assert expressions.rename_columns("x > date '2024-06-01' and date > 1 and true = `true`", renamed) == after
 
 
 def test_a_column_called_when_is_compared(tmp_path):

@@ -7,14 +7,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from leman_core.functions import codec
-from leman_core.functions.definition_checks import check_definition
-from leman_core.model.errors import InvalidArgument
+from leman_core.functions import function_definitions
+from leman_core.functions.function_definitions import check_definition
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.sql import expressions
+from leman_core.sql.filters import tokenize
 from leman_core.storage.udf_registry import UdfRegistry
-from leman_core.wire import convert
-from leman_planner import sql_functions
+from leman_core.wire import convert_udfs
+from leman_planner.catalog import table_catalog
 
 COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]
 
@@ -34,19 +35,19 @@ COLUMNS = ["x", "Title", "we ird", "s", "length", "double"]
     ],
 )
 def test_columns_that_it_reads(expression, read):
-    assert expressions.inputs(expression, COLUMNS) == read
+    assert expressions.columns_of_expression(expression, COLUMNS) == read
 
 
 def test_a_name_as_it_stands_comes_before_one_in_another_case():
-    assert expressions.inputs("X + x", ["x", "X"]) == ("X", "x")
+    assert expressions.columns_of_expression("X + x", ["x", "X"]) == ("X", "x")
 
 
 def test_other_names_in_place_of_its_columns():
     names = {"title": "head `line", "s": "s"}
     text = "upper(title) || 'title' || s.title || title(title)"
     expected = "upper(`head ``line`) || 'title' || s.title || title(`head ``line`)"
-    assert expressions.with_names(text, names) == expected
-    swapped = expressions.with_names("a - b", {"a": "b", "b": "a"})
+    assert expressions.rename_columns(text, names) == expected
+    swapped = expressions.rename_columns("a - b", {"a": "b", "b": "a"})
     assert swapped == "`b` - `a`"
 
 
@@ -54,24 +55,24 @@ def test_other_names_in_place_of_its_columns():
 @example(["2", ".", "2"])
 @example(["x", ".", "x", "[", "2", "]"])
 def test_white_space_makes_no_difference(pieces):
-    once = expressions.normal(" ".join(pieces))
-    assert expressions.normal("\n\t".join(pieces)) == once
-    assert expressions.normal(once) == once
-    assert [t.text for t in expressions.filters.tokens(once)] == pieces
+    once = expressions.normalize_spaces(" ".join(pieces))
+    assert expressions.normalize_spaces("\n\t".join(pieces)) == once
+    assert expressions.normalize_spaces(once) == once
+    assert [t.text for t in tokenize(once)] == pieces
 
 
 @pytest.mark.parametrize("name", ["now()", "random() + x", "`random`() + x", "uuid()", "x > CURRENT_DATE", "today()"])
 def test_what_says_something_else_each_time_is_refused(name):
     with pytest.raises(InvalidArgument, match="at each call") as raised:
-        expressions.check(name, COLUMNS)
+        expressions.check_expression(name, COLUMNS)
     assert raised.value.reason == "INVALID_EXPRESSION"
 
 
 def test_what_filters_refuse_is_refused():
     with pytest.raises(InvalidArgument, match=r"^Invalid SQL expression: function 'repeat'"):
-        expressions.check("repeat(Title, 1000000000)", COLUMNS)
+        expressions.check_expression("repeat(Title, 1000000000)", COLUMNS)
     with pytest.raises(InvalidArgument, match="comments are not allowed"):
-        expressions.check("x -- y", COLUMNS)
+        expressions.check_expression("x -- y", COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +87,7 @@ def test_what_filters_refuse_is_refused():
 )
 def test_a_number_that_loses_digits_before_it_is_cast_is_refused(sql):
     with pytest.raises(InvalidArgument, match="has more digits than a double"):
-        expressions.check(sql, COLUMNS)
+        expressions.check_expression(sql, COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -100,25 +101,25 @@ def test_a_number_that_loses_digits_before_it_is_cast_is_refused(sql):
     ],
 )
 def test_a_number_that_a_double_says_may_be_cast(sql):
-    expressions.check(sql, COLUMNS)
+    expressions.check_expression(sql, COLUMNS)
 
 
 def test_the_version_says_what_is_computed():
-    one = sql_functions.definition("x * 2", ("x",), pa.int64())
-    assert one == sql_functions.definition(" x*2 ", ("x",), pa.int64())
+    one = table_catalog.sql_function_definition("x * 2", ("x",), pa.int64())
+    assert one == table_catalog.sql_function_definition(" x*2 ", ("x",), pa.int64())
     others = [
-        sql_functions.definition("x * 3", ("x",), pa.int64()),
-        sql_functions.definition("x * 2", ("x",), pa.int32()),
-        sql_functions.definition("x * 2", ("X",), pa.int64()),
+        table_catalog.sql_function_definition("x * 3", ("x",), pa.int64()),
+        table_catalog.sql_function_definition("x * 2", ("x",), pa.int32()),
+        table_catalog.sql_function_definition("x * 2", ("X",), pa.int64()),
     ]
     assert len({one.version, *(o.version for o in others)}) == 4
     assert (one.name, one.kind, one.sql_expression) == ("sql", UdfKind.SQL, "x * 2")
 
 
 def test_a_definition_travels_and_is_stored(tmp_path):
-    one = sql_functions.definition("upper(Title)", ("Title",), pa.string())
-    assert convert.udf_from_proto(convert.udf_to_proto(one)) == one
-    assert codec.decode(codec.encode(one, 1.0), "f") == (one, 1.0)
+    one = table_catalog.sql_function_definition("upper(Title)", ("Title",), pa.string())
+    assert convert_udfs.udf_from_proto(convert_udfs.udf_to_proto(one)) == one
+    assert function_definitions.decode_definition(function_definitions.encode_definition(one, 1.0), "f") == (one, 1.0)
     registry = UdfRegistry(str(tmp_path))
     assert registry.put(one)
     assert not registry.put(one)

@@ -6,8 +6,8 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.storage.tables import LanceTables
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.storage.lance_tables import LanceTables
 
 
 @pytest.fixture(scope="module")

@@ -1,15 +1,15 @@
 """How deep SQL may be nested: what would end a process or take minutes is refused, and what callers generate is not."""
 
 import time
-from pathlib import Path
 
 import lance
 import pyarrow as pa
 import pytest
 
-import leman._nesting
-from leman_core.sql import expressions, filters, nesting
-from leman_core.storage.dialect import Dialect
+from leman._local import sql_limits
+from leman_core.sql import expressions, filters
+from leman_core.storage.lance_sql import Dialect
+from tests.twins import check_twins
 
 
 def nested(form, times):
@@ -48,12 +48,12 @@ DEEP = {
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
 def test_what_is_nested_too_deeply_is_refused_at_once(text):
     begin = time.monotonic()
-    assert nesting.problem(text)
+    assert filters.nesting_problem(text)
     with pytest.raises(filters.InvalidArgument) as caught:
-        filters.check(text, ["x", "t", "l"])
+        filters.check_filter(text, ["x", "t", "l"])
     assert caught.value.reason == "INVALID_FILTER"
     with pytest.raises(filters.InvalidArgument):
-        expressions.check(text, ["x", "t", "l"])
+        expressions.check_expression(text, ["x", "t", "l"])
     assert time.monotonic() - begin < 2
 
 
@@ -77,7 +77,7 @@ def table():
     ids=lambda text: text[:20],
 )
 def test_what_callers_generate_passes_and_is_planned_quickly(table, text):
-    filters.check(text, ["x", "t"])
+    filters.check_filter(text, ["x", "t"])
     begin = time.monotonic()
     table.to_table(filter=text)
     assert time.monotonic() - begin < 10
@@ -86,11 +86,12 @@ def test_what_callers_generate_passes_and_is_planned_quickly(table, text):
 @pytest.mark.parametrize("text", ["x" + "::bigint" * 390, "t" + " || 'a'" * 390], ids=["casts", "texts"])
 def test_what_is_stored_is_bounded_where_lance_would_end_the_process(table, text):
     dialect = Dialect(table)
-    assert nesting.problem(text)
+    assert filters.nesting_problem(text)
     table.scanner(columns={"v": dialect.lance(text), "row": "_rowid"}).to_table()
     with pytest.raises(filters.InvalidArgument, match="nested too deeply"):
         dialect.lance("x" + "+1" * 600)
 
 
 def test_both_copies_are_equal():
-    assert Path(nesting.__file__).read_text() == Path(leman._nesting.__file__).read_text()
+    check_twins(sql_limits, filters, alone={"is_plain"})
+    assert (sql_limits.MAX_NESTING, sql_limits.MAX_PARSED_BYTES) == (filters.MAX_NESTING, filters.MAX_PARSED_BYTES)

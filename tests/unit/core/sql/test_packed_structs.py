@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 from leman import local
-from leman_core.functions import storable_types
-from leman_core.model.errors import FailedPrecondition, InvalidArgument
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableSnapshot
-from leman_core.storage.tables import LanceTables
+from leman_core.storage.lance_tables import LanceTables
 
 _ROWS = [{"a": n, "b": n / 2} for n in range(10)]
 
@@ -43,7 +43,7 @@ def test_lance_reads_single_fields(tmp_path, file_format):
 @pytest.mark.parametrize("file_format", ["2.0", "2.1", "2.2"])
 def test_lance_reads_whole_ones(tmp_path, file_format, key):
     dataset = lance.dataset(_written(tmp_path / "t.lance", file_format, key))
-    assert storable_types.is_packed(dataset.schema.field("s"))
+    assert arrow_types.is_packed(dataset.schema.field("s"))
     assert dataset.to_table(columns=["s"])["s"].to_pylist() == _ROWS
     assert dataset.count_rows(filter="s IS NOT NULL") == 10
 
@@ -74,5 +74,5 @@ def test_single_fields_are_no_inputs(uri):
     assert column is not None
     assert field is not None
     with pytest.raises(FailedPrecondition, match=r"'s\.b' cannot be read: .* packed struct.* whole column 's'"):
-        storable_types.check_path(field.name, column.arrow)
-    storable_types.check_path("s", column.arrow)
+        arrow_types.check_readable_path(field.name, column.arrow)
+    arrow_types.check_readable_path("s", column.arrow)

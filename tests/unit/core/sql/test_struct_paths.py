@@ -3,8 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition
-from leman_core.sql.struct_paths import Renamed, with_names_now
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.sql.expressions import Renamed, with_current_names
 
 _IN = pa.struct([("a", pa.int64()), ("B", pa.int64())])
 _NEW = pa.struct([("x`y", pa.int64()), ("it's", pa.int64())])
@@ -39,7 +39,7 @@ COLUMNS = {
     ],
 )
 def test_fields_are_followed_to_their_new_names(written, now):
-    assert with_names_now(written, COLUMNS) == now
+    assert with_current_names(written, COLUMNS) == now
 
 
 @pytest.mark.parametrize(
@@ -47,10 +47,10 @@ def test_fields_are_followed_to_their_new_names(written, now):
 )
 def test_what_may_see_a_new_name_is_refused(text):
     with pytest.raises(FailedPrecondition) as caught:
-        with_names_now(text, COLUMNS)
+        with_current_names(text, COLUMNS)
     assert caught.value.reason == "TYPE_MISMATCH"
 
 
 def test_without_a_renamed_field_the_text_stays():
     same = {"s": Renamed(_IN, _IN)}
-    assert with_names_now("coalesce(s, s).a", same) == "coalesce(s, s).a"
+    assert with_current_names("coalesce(s, s).a", same) == "coalesce(s, s).a"

@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 PROGRAM = """
-from leman_core.model.errors import FailedPrecondition
-from leman_core.storage.tables import LanceTables, database_exists
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.storage.lance_tables import LanceTables, database_exists
 for place in ("abfss://c@nobody.dfs.core.windows.net/lake", "abfss://c@nobody.dfs.core.windows.net"):
     for look in (LanceTables().list_tables, database_exists):
         try:

@@ -7,15 +7,15 @@ import dataclasses
 import msgspec
 import pytest
 
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.databases import StoreOptions
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.store import StoreOptions
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.work import WorkContext, WorkUnit
 from leman_core.settings import Settings
-from leman_core.storage.checkpoints.lance_store import checkpoint_place, checkpoint_root
-from leman_core.storage.object_stores import known
-from leman_core.storage.object_stores.store_file import begin
+from leman_core.storage import object_stores
+from leman_core.storage.checkpoint_store import checkpoint_place, checkpoint_root
+from leman_core.storage.store_file import use_store_file
 from leman_executor.jobs.work_context import RenewedStores, work_context
 from tests.unit.executor.manager_helpers import HEADER
 
@@ -23,7 +23,7 @@ from tests.unit.executor.manager_helpers import HEADER
 @pytest.fixture(autouse=True)
 def _forgotten():
     yield
-    known.use(known.GivenStores())
+    object_stores.set_store_source(object_stores.GivenStores())
 
 
 def begun(folder, *stores: tuple[str, ...]) -> None:
@@ -33,7 +33,7 @@ def begun(folder, *stores: tuple[str, ...]) -> None:
         f'[[store]]\nroot = "{root}"\n' + "".join(f'checkpoint_uri = "{c}"\n' for c in more) for root, *more in stores
     )
     file.write_text("".join(entries))
-    begin(str(file))
+    use_store_file(str(file))
 
 
 def test_checkpoints_of_tables_below_the_root_lie_below_that_place(tmp_path):
@@ -81,7 +81,11 @@ def test_a_place_beside_the_root_is_taken(tmp_path, place):
 def test_workers_know_the_place_and_how_it_is_reached_also_with_renewed_credentials():
     def use(token: str) -> None:
         lake = StoreOptions(root="gs://lake", token="of-lake", checkpoint_uri="gs://ck")
-        known.use(known.GivenStores([lake, StoreOptions(root="gs://ck", token=token), StoreOptions(root="gs://alien")]))
+        object_stores.set_store_source(
+            object_stores.GivenStores(
+                [lake, StoreOptions(root="gs://ck", token=token), StoreOptions(root="gs://alien")]
+            )
+        )
 
     use("first")
     header = dataclasses.replace(HEADER, uri="gs://lake/t.lance", bundle_uri="")
@@ -100,13 +104,13 @@ def test_workers_know_the_place_and_how_it_is_reached_also_with_renewed_credenti
     assert renewed.since(dataclasses.replace(unit, stores=after))
     use("second")
 
-    known.use(known.GivenStores(given))  # as in the worker
+    object_stores.set_store_source(object_stores.GivenStores(given))  # as in the worker
     root = checkpoint_root("gs://lake/t.lance")
     assert root == "gs://ck/t.lance/_checkpoints"
     assert {options.root for options in given} == {"gs://lake", "gs://ck"}
     tokens = []
     for stores in (given, after):
-        known.use(known.GivenStores(stores))
-        options = known.options_of(root)
+        object_stores.set_store_source(object_stores.GivenStores(stores))
+        options = object_stores.options_of(root)
         tokens.append(options and options.token)
     assert tokens == ["first", "second"]

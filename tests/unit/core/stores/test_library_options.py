@@ -9,10 +9,10 @@ import threading
 import pytest
 from lance.file import LanceFileSession
 
-from leman_core.model.store import StoreOptions
+from leman_core.model.databases import StoreOptions
+from leman_core.storage import object_stores
 from leman_core.storage.filesystems import filesystem_of
-from leman_core.storage.object_stores import known
-from leman_core.storage.object_stores.lance_options import lance_options
+from leman_core.storage.object_stores import lance_options
 
 
 class _Recorder(http.server.BaseHTTPRequestHandler):
@@ -44,7 +44,7 @@ def recorder():
     server.shutdown()
     thread.join()
     server.server_close()
-    known.use(known.GivenStores())
+    object_stores.set_store_source(object_stores.GivenStores())
 
 
 CASES = {
@@ -69,7 +69,9 @@ CASES = {
 def test_requests_go_to_the_endpoint_with_the_credentials(recorder, case, library):
     endpoint, seen = recorder
     root, given, expected = CASES[case]
-    known.use(known.GivenStores([StoreOptions(root=root, endpoint=endpoint, allow_http=True, **given)]))
+    object_stores.set_store_source(
+        object_stores.GivenStores([StoreOptions(root=root, endpoint=endpoint, allow_http=True, **given)])
+    )
 
     with contextlib.suppress(OSError, ValueError):
         if library == "lance":
@@ -92,18 +94,20 @@ def test_requests_go_to_the_endpoint_with_the_credentials(recorder, case, librar
 
 def test_renewed_credentials_are_another_file_system_and_the_same_ones_are_not():
     def opened(token: str) -> object:
-        known.use(known.GivenStores([StoreOptions(root="gs://lake", token=token)]))
+        object_stores.set_store_source(object_stores.GivenStores([StoreOptions(root="gs://lake", token=token)]))
         return filesystem_of("gs://lake/db")[0]
 
     assert opened("a") is opened("a")
     assert opened("a") is not opened("b")
-    known.use(known.GivenStores())
+    object_stores.set_store_source(object_stores.GivenStores())
 
 
 def test_a_busy_store_is_asked_again_until_it_answers(recorder, monkeypatch):
     endpoint, seen = recorder
     monkeypatch.setattr(_Recorder, "busy", 4)
-    known.use(known.GivenStores([StoreOptions(root="s3://lake", endpoint=endpoint, allow_http=True, anonymous=True)]))
+    object_stores.set_store_source(
+        object_stores.GivenStores([StoreOptions(root="s3://lake", endpoint=endpoint, allow_http=True, anonymous=True)])
+    )
     filesystem, path = filesystem_of("s3://lake/db/x")
     with pytest.raises(FileNotFoundError):
         filesystem.open_input_file(path).read()
@@ -112,7 +116,7 @@ def test_a_busy_store_is_asked_again_until_it_answers(recorder, monkeypatch):
 
 def test_a_bucket_stands_in_the_host_where_it_is_to():
     options = StoreOptions(root="s3://lake", endpoint="https://s3.internal", virtual_hosted=True, region="r")
-    known.use(known.GivenStores([options]))
+    object_stores.set_store_source(object_stores.GivenStores([options]))
     try:
         assert lance_options("s3://lake/t.lance") == {
             "aws_region": "r",
@@ -122,4 +126,4 @@ def test_a_bucket_stands_in_the_host_where_it_is_to():
         assert lance_options("s3://other/t.lance") is None
         assert lance_options("/lake/t.lance") is None
     finally:
-        known.use(known.GivenStores())
+        object_stores.set_store_source(object_stores.GivenStores())

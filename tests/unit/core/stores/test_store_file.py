@@ -7,10 +7,11 @@ import traceback
 
 import pytest
 
-from leman_core.model.errors import InvalidArgument
-from leman_core.model.store import StoreOptions
-from leman_core.storage.object_stores import known, store_file, taken_variables
-from leman_core.storage.object_stores.store_file import StoreFile, begin, variables_in
+from leman_core.model.databases import StoreOptions
+from leman_core.model.service_errors import InvalidArgument
+from leman_core.process import process_secrets
+from leman_core.storage import object_stores, store_file
+from leman_core.storage.store_file import StoreFile, use_store_file, variables_in
 
 SECRET = "do-not-tell-anyone"
 
@@ -18,7 +19,7 @@ SECRET = "do-not-tell-anyone"
 @pytest.fixture(autouse=True)
 def _forgotten():
     yield
-    known.use(known.GivenStores())
+    object_stores.set_store_source(object_stores.GivenStores())
 
 
 def written(folder, text: str) -> str:
@@ -63,7 +64,7 @@ def test_an_entry_has_its_credentials_from_where_it_says(tmp_path, monkeypatch):
 
 
 def test_the_longest_root_holds(tmp_path):
-    begin(
+    use_store_file(
         written(
             tmp_path,
             entry("s3://lake", 'region = "eu-1"') + entry("s3://lake/a/b", 'region = "eu-2"') + entry("gs://models"),
@@ -73,7 +74,7 @@ def test_the_longest_root_holds(tmp_path):
     regions = {
         uri: options.region
         for uri in ("s3://lake/a", "s3://lake/a/b", "s3://lake/a/b/t.lance", "s3://lake/a/bc")
-        if (options := known.options_of(uri))
+        if (options := object_stores.options_of(uri))
     }
     assert regions == {
         "s3://lake/a": "eu-1",
@@ -81,9 +82,9 @@ def test_the_longest_root_holds(tmp_path):
         "s3://lake/a/b/t.lance": "eu-2",
         "s3://lake/a/bc": "eu-1",
     }
-    assert known.options_of("s3://lake2/a") is None
-    assert known.options_of("/s3/lake") is None
-    both = known.options_for(["s3://lake/x", "s3://lake/y", "", "/local", "gs://models/z"])
+    assert object_stores.options_of("s3://lake2/a") is None
+    assert object_stores.options_of("/s3/lake") is None
+    both = object_stores.options_for(["s3://lake/x", "s3://lake/y", "", "/local", "gs://models/z"])
     assert [options.root for options in both] == ["s3://lake", "gs://models"]
 
 
@@ -124,7 +125,7 @@ def test_a_profile_gives_all_three(tmp_path):
 )
 def test_what_makes_no_sense_is_refused_at_the_start(tmp_path, text, said):
     with pytest.raises(InvalidArgument, match="LEMAN_STORAGE__OPTIONS_FILE") as refused:
-        begin(written(tmp_path, text))
+        use_store_file(written(tmp_path, text))
 
     assert refused.value.reason == "BAD_SETTING"
     assert said in refused.value.message
@@ -137,7 +138,7 @@ def test_a_file_of_profiles_that_is_none_is_not_quoted(tmp_path, text):
     lines = 'region = "r"', 'profile = "p"', f'profile_file = "{tmp_path}/credentials"'
 
     with pytest.raises(InvalidArgument, match="is no file of profiles") as refused:
-        begin(written(tmp_path, entry("s3://lake", *lines)))
+        use_store_file(written(tmp_path, entry("s3://lake", *lines)))
 
     assert SECRET not in refused.value.message
     assert SECRET not in "".join(traceback.format_exception(refused.value))
@@ -170,13 +171,13 @@ def test_a_process_that_others_are_forked_from_keeps_nothing(tmp_path, monkeypat
     monkeypatch.setenv("LAKE_TOKEN", SECRET)
     path = written(tmp_path, entry("gs://lake", 'token = { env = "LAKE_TOKEN" }'))
     monkeypatch.setenv("LEMAN_STORAGE__OPTIONS_FILE", path)
-    begin(path)
-    assert known.options_of("gs://lake/t") is not None
+    use_store_file(path)
+    assert object_stores.options_of("gs://lake/t") is not None
 
-    store_file.forget()
+    store_file.forget_store_file()
 
-    assert known.options_of("gs://lake/t") is None
-    assert taken_variables.take("LAKE_TOKEN") == ""
+    assert object_stores.options_of("gs://lake/t") is None
+    assert process_secrets.take_secret_env("LAKE_TOKEN") == ""
     assert "LAKE_TOKEN" not in os.environ
 
 
@@ -187,7 +188,7 @@ def test_a_session_token_of_the_environment_is_not_mixed_with_other_keys(tmp_pat
     keys = 'access_key_id = { env = "LAKE_A" }', 'secret_access_key = { env = "LAKE_B" }'
 
     with pytest.raises(InvalidArgument, match="AWS_SESSION_TOKEN is set"):
-        begin(written(tmp_path, entry("s3://lake", 'region = "r"', *keys)))
+        use_store_file(written(tmp_path, entry("s3://lake", 'region = "r"', *keys)))
 
 
 def test_rewritten_credentials_are_taken_and_broken_ones_are_not(tmp_path):
@@ -217,16 +218,16 @@ def test_what_was_refused_lately_may_have_come_with_other_credentials(tmp_path):
     now, token = [0.0], tmp_path / "token"
     token.write_text("first")
     text = entry("gs://lake", f'token = {{ file = "{token}" }}') + entry("gs://models")
-    known.use(StoreFile(written(tmp_path, text), clock=lambda: now[0]))
+    object_stores.set_store_source(StoreFile(written(tmp_path, text), clock=lambda: now[0]))
     lake, models, elsewhere = "gs://lake/t.lance", "gs://models/t.lance", "gs://other/t.lance"
 
-    assert not known.were_renewed(lake)
+    assert not object_stores.were_renewed(lake)
     token.write_text("second token")
-    assert known.were_renewed(lake)  # it looks at once
-    assert known.options_of(lake).token == "second token"
+    assert object_stores.were_renewed(lake)  # it looks at once
+    assert object_stores.options_of(lake).token == "second token"
     now[0] = 29.0
-    assert [known.were_renewed(place) for place in (lake, models, elsewhere)] == [True, False, False]
+    assert [object_stores.were_renewed(place) for place in (lake, models, elsewhere)] == [True, False, False]
     now[0] = 31.0
-    assert not known.were_renewed(lake)
-    known.use(known.GivenStores([StoreOptions(root="gs://lake")]))
-    assert not known.were_renewed(lake)
+    assert not object_stores.were_renewed(lake)
+    object_stores.set_store_source(object_stores.GivenStores([StoreOptions(root="gs://lake")]))
+    assert not object_stores.were_renewed(lake)

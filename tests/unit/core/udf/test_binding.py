@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from leman_core.functions import binding
-from leman_core.model.errors import AlreadyExists, DataLoss
 from leman_core.model.plan import InputSource
+from leman_core.model.service_errors import AlreadyExists, DataLoss
 from leman_core.model.udf import ColumnBinding, ColumnInput
 
 PLAIN = ColumnBinding("id", "f", "1", (ColumnInput("__source_row_id", 0),))

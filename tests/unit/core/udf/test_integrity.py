@@ -8,14 +8,14 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import codec
-from leman_core.functions.python_versions import PYTHON
-from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
+from leman_core.functions import function_definitions
+from leman_core.functions.function_definitions import PYTHON
+from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
 from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
-from leman_core.model.work import UdfRef
+from leman_core.model.work import FunctionSpec
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_executor.worker import function_loading
-from leman_planner import sql_functions
+from leman_planner.catalog import table_catalog
 
 OTHER_PYTHON = "2.7"
 
@@ -42,7 +42,7 @@ def bundled(bundle=BUNDLE, python=PYTHON, **fields):
     )
 
 
-SQL = sql_functions.definition("x * 2 + 1", ("x",), pa.int64())
+SQL = table_catalog.sql_function_definition("x * 2 + 1", ("x",), pa.int64())
 INSTALLED = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="pkg.mod:f")
 ALL = pytest.mark.parametrize("udf", [bundled(), SQL, INSTALLED], ids=["bundle", "sql", "entrypoint"])
 
@@ -61,7 +61,7 @@ def stored(tmp_path, udf):
 
 
 def ref(registry, udf):
-    return UdfRef(
+    return FunctionSpec(
         name=udf.name,
         version=udf.version,
         kind=udf.kind,
@@ -78,30 +78,30 @@ def ref(registry, udf):
 
 @ALL
 def test_no_flipped_bit_of_a_definition_is_accepted(udf):
-    data = codec.encode(udf, 12.5)
-    assert codec.decode(data, "f.json") == (udf, 12.5)
+    data = function_definitions.encode_definition(udf, 12.5)
+    assert function_definitions.decode_definition(data, "f.json") == (udf, 12.5)
     for place in range(len(data)):
         for bit in range(8):
             flipped = bytearray(data)
             flipped[place] ^= 1 << bit
             with pytest.raises(DataLoss) as caught:
-                codec.decode(bytes(flipped), "f.json")
+                function_definitions.decode_definition(bytes(flipped), "f.json")
             assert caught.value.facts == {"path": "f.json"}
 
 
 @ALL
 @pytest.mark.parametrize("length", [0, 1, -1])
 def test_a_definition_that_was_cut_off_or_grew_is_refused(udf, length):
-    data = codec.encode(udf, 12.5)
+    data = function_definitions.encode_definition(udf, 12.5)
     with pytest.raises(DataLoss):
-        codec.decode(data[:length] if length >= 0 else data + b" ", "f.json")
+        function_definitions.decode_definition(data[:length] if length >= 0 else data + b" ", "f.json")
 
 
 def test_a_definition_without_a_digest_is_refused():
-    document = json.loads(codec.encode(SQL, 1.0))
+    document = json.loads(function_definitions.encode_definition(SQL, 1.0))
     del document["sha256"]
     with pytest.raises(DataLoss, match="no digest"):
-        codec.decode(json.dumps(document, indent=1, sort_keys=True).encode(), "f.json")
+        function_definitions.decode_definition(json.dumps(document, indent=1, sort_keys=True).encode(), "f.json")
 
 
 def test_a_definition_under_the_name_of_another_is_refused(registry, tmp_path):
@@ -149,11 +149,11 @@ def test_a_bundle_that_is_gone_or_damaged_is_missed_refused_and_put_again(regist
     put(registry, udf)
     path = tmp_path / "_leman" / "udfs" / f"{udf.bundle_sha256}.bundle"
     assert not registry.needs_bundle(udf)
-    assert function_loading.load(dataclasses.replace(ref(registry, udf), version="whole"))(3) == 6
+    assert function_loading.load_function(dataclasses.replace(ref(registry, udf), version="whole"))(3) == 6
     path.unlink() if content is None else path.write_bytes(content)
     assert registry.needs_bundle(udf)
     with pytest.raises(FailedPrecondition, match="Register the function again") as caught:
-        function_loading.load(dataclasses.replace(ref(registry, udf), version=f"damaged {content!r}"))
+        function_loading.load_function(dataclasses.replace(ref(registry, udf), version=f"damaged {content!r}"))
     assert (caught.value.reason, caught.value.facts["path"]) == ("UDF_DIGEST_MISMATCH", str(path))
     with pytest.raises(FailedPrecondition) as caught:
         registry.put(udf)
@@ -177,16 +177,16 @@ def test_a_bundle_that_workers_could_not_unpickle_gives_way_to_another_of_the_sa
         registry.put(mended, BUNDLE)
     for _ in range(2):
         with pytest.raises(FailedPrecondition, match=r"could not be set up on a worker.*no_such_module"):
-            function_loading.load(ref(registry, lacking))
+            function_loading.load_function(ref(registry, lacking))
         assert registry.needs_bundle(lacking)
         registry.put(lacking, broken)  # what was lacking may have been installed
         assert not registry.needs_bundle(lacking)
     with pytest.raises(FailedPrecondition):
-        function_loading.load(ref(registry, lacking))
+        function_loading.load_function(ref(registry, lacking))
     registry.put(mended, BUNDLE)
     assert registry.get("double", "1") == mended
     assert not registry.needs_bundle(mended)
-    assert function_loading.load(ref(registry, mended))(4) == 8
+    assert function_loading.load_function(ref(registry, mended))(4) == 8
 
 
 def test_a_bundle_that_cannot_be_read_now_is_an_error_of_the_storage(registry, tmp_path):
@@ -196,7 +196,7 @@ def test_a_bundle_that_cannot_be_read_now_is_an_error_of_the_storage(registry, t
     path.unlink()
     path.mkdir()
     with pytest.raises(Unavailable, match="The bundle of function double@unreadable cannot be used now") as caught:
-        function_loading.load(dataclasses.replace(ref(registry, udf), version="unreadable"))
+        function_loading.load_function(dataclasses.replace(ref(registry, udf), version="unreadable"))
     assert (caught.value.reason, caught.value.facts["uri"]) == ("STORE_UNAVAILABLE", str(path))
 
 
@@ -217,11 +217,11 @@ def test_a_bundle_of_the_workers_python_takes_the_place_of_another(registry, tmp
     assert not before.needs_bundle(old)
     assert registry.needs_bundle(old)
     with pytest.raises(FailedPrecondition, match=f"Register the function from Python {PYTHON}, under the same version"):
-        function_loading.load(ref(registry, old))
+        function_loading.load_function(ref(registry, old))
     right = bundled(error_policy=ErrorPolicy(max_errors=1))
     assert registry.put(right, BUNDLE) is False
     assert registry.get("double", "1") == right
-    assert function_loading.load(ref(registry, right))(4) == 8
+    assert function_loading.load_function(ref(registry, right))(4) == 8
 
 
 def test_a_bundle_that_workers_can_load_stays(registry):

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from leman import errors, local
-from leman_coordinator.tables.fitting import Fitting
-from leman_core.model.errors import FailedPrecondition
+from leman_coordinator.tables.schema_casting import Fitting
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField
 from leman_executor.worker.value_conversion import CONVERSION_ERRORS, cast, to_array
 

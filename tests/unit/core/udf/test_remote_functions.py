@@ -6,13 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import codec
-from leman_core.functions.definition_checks import check_definition
-from leman_core.functions.function_policy import FunctionPolicy
-from leman_core.functions.remote_addresses import listed, parse_address, parse_pattern
-from leman_core.model.errors import InvalidArgument, PermissionDenied
+from leman_core.functions import function_definitions
+from leman_core.functions.function_definitions import FunctionPolicy, check_definition
+from leman_core.model.service_errors import InvalidArgument, PermissionDenied
 from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
-from leman_core.wire import convert
+from leman_core.process.addresses import matches_any, parse_address, parse_pattern
+from leman_core.wire import convert_udfs
 
 REMOTE = RemoteFunction(("grpc://127.0.0.1:7815", "grpc+tls://features.internal:7443"), "embed")
 UDF = UdfDefinition(
@@ -30,20 +29,23 @@ def with_addresses(*addresses: str) -> UdfDefinition:
 
 def test_a_definition_is_the_same_after_its_ways_through_a_file_and_a_message():
     check_definition(UDF)
-    assert codec.decode(codec.encode(UDF, 1.0), "f") == (UDF, 1.0)
-    assert convert.udf_from_proto(convert.udf_to_proto(UDF)) == UDF
+    assert function_definitions.decode_definition(function_definitions.encode_definition(UDF, 1.0), "f") == (UDF, 1.0)
+    assert convert_udfs.udf_from_proto(convert_udfs.udf_to_proto(UDF)) == UDF
 
 
 def test_definitions_of_other_functions_are_written_as_before():
     local = other(kind=UdfKind.ARRAY, remote=None, entrypoint="m:f")
-    assert b"remote" not in codec.encode(local, 1.0)
-    assert codec.decode(codec.encode(local, 1.0), "f") == (local, 1.0)
+    assert b"remote" not in function_definitions.encode_definition(local, 1.0)
+    assert function_definitions.decode_definition(function_definitions.encode_definition(local, 1.0), "f") == (
+        local,
+        1.0,
+    )
 
 
 def test_by_itself_a_server_calls_a_function_as_it_is_named_here():
-    message = convert.udf_to_proto(UDF)
+    message = convert_udfs.udf_to_proto(UDF)
     message.remote_function.function = ""
-    assert convert.udf_from_proto(message).remote == REMOTE
+    assert convert_udfs.udf_from_proto(message).remote == REMOTE
 
 
 @pytest.mark.parametrize(
@@ -101,7 +103,7 @@ def test_addresses_know_this_machine_and_tls():
     ],
 )
 def test_patterns_mean_addresses(pattern: str, address: str, means: bool):
-    assert listed(parse_address(address), [parse_pattern(pattern)]) is means
+    assert matches_any(parse_address(address), [parse_pattern(pattern)]) is means
 
 
 def test_what_is_no_pattern_is_refused():

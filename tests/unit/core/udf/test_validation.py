@@ -5,9 +5,9 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import binding, validation
-from leman_core.functions.validation import NewColumn
-from leman_core.model.errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
+from leman_core.functions import binding, column_checks
+from leman_core.functions.column_checks import NewColumn
+from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
 
@@ -29,7 +29,7 @@ COLUMN = NewColumn("n", "count", "1")
 
 def refused(kind, reason, column=COLUMN, udf=UDF):
     with pytest.raises(kind) as caught:
-        validation.new_field(column, udf, TABLE, "id")
+        column_checks.new_field(column, udf, TABLE, "id")
     assert caught.value.reason == reason
     return caught.value.message
 
@@ -44,11 +44,11 @@ def test_a_time_zone_of_which_nothing_is_known_is_refused(zone):
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Zurich", "+02:00", "-0930", "EST5EDT"])
 def test_known_time_zones_and_offsets_are_taken(zone):
     udf = dataclasses.replace(UDF, output_type=pa.timestamp("us", zone))
-    assert validation.new_field(COLUMN, udf, TABLE, "id").type.tz == zone
+    assert column_checks.new_field(COLUMN, udf, TABLE, "id").type.tz == zone
 
 
 def test_the_new_field_says_who_fills_it():
-    field = validation.new_field(COLUMN, UDF, TABLE, "id")
+    field = column_checks.new_field(COLUMN, UDF, TABLE, "id")
     assert (field.name, field.type, field.nullable) == ("n", pa.int32(), True)
     assert binding.read(field) == ColumnBinding("id", "count", "1", (ColumnInput("body", 0),), "n")
     assert set(field.metadata) == {
@@ -65,7 +65,7 @@ def test_the_new_field_says_who_fills_it():
 
 def test_columns_may_be_mapped_in_parameter_order():
     udf = dataclasses.replace(UDF, input_columns=("a", "b"), input_types=())
-    field = validation.new_field(dataclasses.replace(COLUMN, input_columns=("box", "body")), udf, TABLE, "id")
+    field = column_checks.new_field(dataclasses.replace(COLUMN, input_columns=("box", "body")), udf, TABLE, "id")
     bound = binding.read(field)
     assert bound is not None
     assert bound.inputs == (ColumnInput("box", 3), ColumnInput("body", 0))
@@ -108,7 +108,7 @@ def test_names_that_break_a_table_are_refused(name):
 
 @pytest.mark.parametrize("name", ["with space", "a/b", 'quo"ted', "it's", "größe", "_private", "-", "日本"])
 def test_unusual_names_are_fine(name):
-    assert validation.new_field(dataclasses.replace(COLUMN, name=name), UDF, TABLE, "id").name == name
+    assert column_checks.new_field(dataclasses.replace(COLUMN, name=name), UDF, TABLE, "id").name == name
 
 
 @pytest.mark.parametrize(
@@ -135,13 +135,13 @@ def test_unusual_names_are_fine(name):
     ids=str,
 )
 def test_types_are_equal_but_for_the_width_of_offsets(declared, actual, same):
-    assert validation.same_type(declared, actual) is same
-    assert validation.same_type(actual, declared) is same
+    assert column_checks.same_type(declared, actual) is same
+    assert column_checks.same_type(actual, declared) is same
 
 
 def test_an_output_of_another_type_is_refused():
     with pytest.raises(FailedPrecondition, match="Type mismatch for column pages") as caught:
-        validation.check_output_type(TABLE.fields[2], dataclasses.replace(UDF, output_type=pa.int64()))
+        column_checks.check_output_type(TABLE.fields[2], dataclasses.replace(UDF, output_type=pa.int64()))
     assert caught.value.reason == "TYPE_MISMATCH"
 
 
@@ -167,5 +167,5 @@ def test_names_under_which_lance_finds_no_column(name):
     assert "Lance cannot read" in refused(InvalidArgument, "BAD_COLUMN_NAME", dataclasses.replace(COLUMN, name=name))
     table = dataclasses.replace(TABLE, fields=(TableField(pa.field(name, pa.string()), (0,)),))
     with pytest.raises(InvalidArgument, match="Lance cannot read a column that is called") as caught:
-        validation.find_inputs([name], UDF, table)
+        column_checks.find_inputs([name], UDF, table)
     assert caught.value.reason == "BAD_COLUMN_NAME"

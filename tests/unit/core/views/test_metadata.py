@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model import view_metadata
-from leman_core.model.errors import DataLoss
+from leman_core.model import stored_documents, view_metadata
+from leman_core.model.service_errors import DataLoss
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
 from leman_core.model.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
-from leman_core.storage import sealed_documents
 
 OWN = view_metadata.IN_OWN_DATABASE.encode()
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
@@ -173,7 +172,7 @@ def test_a_view_of_an_earlier_release_remembers_nothing():
     ours = {k: v for k, v in written.items() if k.startswith(view_metadata.PREFIX)}
     later = (view_metadata.EARLIER, view_metadata.IN_OWN_DATABASE, view_metadata.DIGEST)
     old = {k: v for k, v in ours.items() if k not in later}
-    old[view_metadata.DIGEST] = sealed_documents.digest_of(old)
+    old[view_metadata.DIGEST] = stored_documents.digest_of(old)
     stored = {k.encode(): v.encode() for k, v in old.items()}
     assert view_metadata.from_metadata(stored) == DEFINITION
     stored |= {k.encode(): v.encode() for k, v in view_metadata.with_query(DEFINITION).items()}

@@ -10,8 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model.sorted_sets import contains
-from leman_core.model.view_rows import Beyond, Bounds, Moves, in_order, membership, mix, order_keys, positions, window
+from leman_core.model.row_ids import (
+    Beyond,
+    Bounds,
+    Moves,
+    in_order,
+    isin_sorted,
+    membership,
+    mix,
+    order_keys,
+    positions,
+    window,
+)
 
 VECTORS = Path(__file__).parents[3] / "conformance" / "vectors" / "shuffle_order.json"
 IDS = st.sets(st.integers(0, 30)).map(sorted)
@@ -50,7 +60,7 @@ def test_without_shuffle_rows_are_sorted():
 @given(some=IDS, others=st.lists(st.integers(0, 30)))
 def test_sets(some, others):
     asked = np.array(others, np.int64)
-    assert contains(ids(some), asked).tolist() == [i in some for i in others]
+    assert isin_sorted(ids(some), asked).tolist() == [i in some for i in others]
     assert positions(ids(some), asked).tolist() == [some.index(i) if i in some else -1 for i in others]
 
 

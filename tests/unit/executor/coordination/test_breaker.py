@@ -5,7 +5,7 @@ from __future__ import annotations
 import redis
 from structlog.testing import capture_logs
 
-from leman_executor.coordination.breaker import Breaker
+from leman_executor.coordination.redis_clients import Breaker
 
 
 class Store:

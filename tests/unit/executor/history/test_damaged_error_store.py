@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from leman_core.model.errors import Unavailable
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import Unavailable
 from leman_core.model.work import RowFailure
+from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
-from leman_executor.history.row_errors import RowErrors
 from leman_executor.worker.error_store import JobErrors, errors_uri
 
 JOBS, ROWS = 3, 5
@@ -72,7 +72,7 @@ HARMS = [flip, cut, put_another, zero, make_folder, Path.unlink]
 
 
 def rows_of(database: Path, job_id: str) -> int:
-    return len(RowErrors(str(database)).page(job_id, "", None, 100)[0])
+    return len(FailedRowPages(str(database)).page(job_id, "", None, 100)[0])
 
 
 def check_serves(database: Path, lost: int) -> None:
@@ -84,7 +84,7 @@ def check_serves(database: Path, lost: int) -> None:
     left = [rows_of(database, f"job-{job}") for job in range(JOBS)]
     assert set(left) <= {0, ROWS}
     assert left.count(0) <= lost
-    RowErrors(str(database)).remove("new")
+    FailedRowPages(str(database)).remove("new")
     assert rows_of(database, "new") == 0
 
 
@@ -116,7 +116,7 @@ def test_what_is_lost_of_a_job_s_failed_rows_is_told_of_jobs_that_may_have_lost_
     earlier, later = (Job(i, "", JobState.DONE, spec, at, at) for i, at in (("job-0", 1.0), ("new", time.time() + 60)))
     failed = dataclasses.replace(earlier, progress=dataclasses.replace(earlier.progress, rows_failed=ROWS))
     flip(max((database / "_leman/errors.lance/data").iterdir()))
-    errors = RowErrors(str(database))
+    errors = FailedRowPages(str(database))
     assert errors.warnings(failed) == []
     for job in range(JOBS):
         rows_of(database, f"job-{job}")
@@ -125,9 +125,9 @@ def test_what_is_lost_of_a_job_s_failed_rows_is_told_of_jobs_that_may_have_lost_
     assert errors.warnings(later) == []
     for name in ("damaged", "errors.lance"):
         shutil.rmtree(database / "_leman" / name)
-    (told,) = RowErrors(str(database)).warnings(failed)
+    (told,) = FailedRowPages(str(database)).warnings(failed)
     assert "errors.lance is gone" in told
-    assert RowErrors(str(database)).warnings(earlier) == []
+    assert FailedRowPages(str(database)).warnings(earlier) == []
 
 
 def test_failed_rows_that_cannot_be_stored_keep_no_job_from_running(database, monkeypatch):

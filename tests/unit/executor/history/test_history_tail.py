@@ -10,20 +10,18 @@ from dataclasses import replace
 
 import pytest
 
-from leman_coordinator.verification import histories
-from leman_core.model.errors import DataLoss, FailedPrecondition, LemanError, Unavailable
-from leman_core.model.job import Job, JobState, Progress, counted, deleted
+from leman_coordinator.verification import database_verification
+from leman_core.model.databases import StoreOptions
+from leman_core.model.job import Job, JobState, Progress, deleted_job, newer_state
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.store import StoreOptions
-from leman_core.storage import history_tail, store_objects
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, LemanError, Unavailable
+from leman_core.storage import object_stores, stored_jobs, whole_files
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.history_tail import HistoryTail
-from leman_core.storage.object_stores import known
-from leman_core.storage.open_jobs import open_jobs, open_jobs_of
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
-from leman_executor.history import job_history, unfolded_states
+from leman_core.storage.stored_jobs import HistoryTail, open_jobs, open_jobs_of
+from leman_executor.history import job_history
 from leman_executor.history.job_history import _JOBS, JobHistory
-from leman_planner.run_history import last_run_time
+from leman_planner.catalog.column_requests import last_run_time
 from tests.shares import LONG
 from tests.unit.core.lance_io import small_store
 from tests.unit.core.lance_io.small_store import SmallStore, known_store
@@ -120,13 +118,13 @@ def test_of_many_who_write_at_once_each_has_its_place(store):
 
 
 def test_a_long_tail_is_folded_and_what_goes_on_stays_in_it(store, monkeypatch):
-    monkeypatch.setattr(unfolded_states, "_FOLD_AFTER", 6)
+    monkeypatch.setattr(job_history, "_FOLD_AFTER", 6)
     mine, other = history(), history()
     mine.save(state("job-open"))
     while not mine.untidy:
         mine.save_all([state(f"job-{len(objects(store))}", of) for of in (RUNNING, DONE)])
     count = len(objects(store))
-    assert count == unfolded_states._FOLD_AFTER
+    assert count == job_history._FOLD_AFTER
     mine.tidy()
     ended = {f"job_{at}": DONE for at in range(1, count)}
     assert [job_id for job_id, _ in in_table()] == [f"job-{at}" for at in range(1, count) for _ in (RUNNING, DONE)]
@@ -153,7 +151,7 @@ def test_a_writer_that_knows_nothing_of_a_fold_hears_what_came_of_its_job(store)
 def test_who_is_killed_between_the_table_and_the_tail_leaves_the_same_word(store, monkeypatch):
     mine = history()
     mine.save_all([state("job-1"), state("job-2"), state("job-1", DONE), state("job-3"), state("job-3", DONE)])
-    mine.save(deleted(state("job-3", DONE), 3.0))
+    mine.save(deleted_job(state("job-3", DONE), 3.0))
     with monkeypatch.context() as patched:
         patched.setattr(HistoryTail, "put", lambda *_, **__: False)
         mine.fold()
@@ -173,7 +171,7 @@ def test_an_object_is_deleted_when_it_has_not_counted_for_long(store, monkeypatc
     mine.save(state("job-3"))
     mine.forget_past()
     assert objects(store) == [1, 2, 3]
-    monkeypatch.setattr(history_tail, "KEPT_SECONDS", -1.0)  # the store says one time of all objects
+    monkeypatch.setattr(stored_jobs, "KEPT_SECONDS", -1.0)  # the store says one time of all objects
     mine.forget_past()
     assert objects(store) == [2, 3]
     agree(mine, job_1=DONE, job_2=RUNNING, job_3=RUNNING)
@@ -182,8 +180,8 @@ def test_an_object_is_deleted_when_it_has_not_counted_for_long(store, monkeypatc
 def test_who_was_away_for_long_looks_before_it_writes(store, monkeypatch):
     """Else it would put the number of an object that was deleted, and take that for the last word."""
     clock = [0.0, 0.0]
-    monkeypatch.setattr(unfolded_states.UnfoldedStates.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
-    monkeypatch.setattr(history_tail, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(job_history.HistoryTailCache.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
+    monkeypatch.setattr(stored_jobs, "KEPT_SECONDS", -1.0)
     mine = history()
     mine.save(state("job-1"))
     other = history()
@@ -192,18 +190,18 @@ def test_who_was_away_for_long_looks_before_it_writes(store, monkeypatch):
     other.fold()
     other.forget_past()
     assert objects(store) == [4], "2, which is the next one that the first executor knows of, is gone"
-    clock[1] += unfolded_states._SEEN_SECONDS
+    clock[1] += job_history._SEEN_SECONDS
     assert mine.save(state("job-1", DONE)).state is FAILED
     agree(mine, job_1=FAILED)
 
 
 def test_who_rested_for_long_folds_all_the_same_and_says_nothing_twice(store, monkeypatch):
     clock = [0.0, 0.0]
-    monkeypatch.setattr(unfolded_states.UnfoldedStates.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
+    monkeypatch.setattr(job_history.HistoryTailCache.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
     mine = history()
     mine.save_all([state("job-1"), state("job-open")])
     mine.save(state("job-1", DONE))
-    clock[1] += 10 * unfolded_states._SEEN_SECONDS
+    clock[1] += 10 * job_history._SEEN_SECONDS
     mine.fold()
     assert in_table() == [("job-1", "RUNNING"), ("job-1", "DONE")]
     agree(mine, job_1=DONE, job_open=RUNNING)
@@ -237,8 +235,8 @@ def test_a_table_that_does_not_answer_loses_nothing_that_the_tail_has_told(store
 
 def test_what_was_put_while_the_machine_stood_still_counts_only_where_it_has_its_place(store, monkeypatch):
     clock = [0.0, 0.0]
-    monkeypatch.setattr(unfolded_states.UnfoldedStates.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
-    monkeypatch.setattr(history_tail, "KEPT_SECONDS", -1.0)
+    monkeypatch.setattr(job_history.HistoryTailCache.__init__, "__kwdefaults__", {"now": lambda: tuple(clock)})
+    monkeypatch.setattr(stored_jobs, "KEPT_SECONDS", -1.0)
     mine = history()
     mine.save(state("job-1"))
     real, frozen = HistoryTail.put, []
@@ -251,7 +249,7 @@ def test_what_was_put_while_the_machine_stood_still_counts_only_where_it_has_its
             other.save(state("job-1", FAILED, attempt=2, by="e2"))
             other.fold()
             other.forget_past()
-            clock[0] += unfolded_states._SEEN_SECONDS
+            clock[0] += job_history._SEEN_SECONDS
         return real(self, number, *said, **how)
 
     monkeypatch.setattr(HistoryTail, "put", put)
@@ -261,8 +259,8 @@ def test_what_was_put_while_the_machine_stood_still_counts_only_where_it_has_its
 
 
 def test_an_object_whose_answer_was_lost_is_ones_own(store, monkeypatch):
-    real = store_objects.create
-    monkeypatch.setattr(store_objects, "create", lambda *put: real(*put) and False)
+    real = whole_files.create_object
+    monkeypatch.setattr(whole_files, "create_object", lambda *put: real(*put) and False)
     mine = history()
     assert mine.save(state("job-1")).state is RUNNING
     assert mine.save(state("job-1", DONE)).state is DONE
@@ -271,7 +269,7 @@ def test_an_object_whose_answer_was_lost_is_ones_own(store, monkeypatch):
 
 
 def test_a_state_whose_put_failed_may_be_there_and_is_said_again(store, monkeypatch):
-    real = store_objects.create
+    real = whole_files.create_object
 
     def create(*put: object) -> bool:
         real(*put)
@@ -279,7 +277,7 @@ def test_a_state_whose_put_failed_may_be_there_and_is_said_again(store, monkeypa
 
     mine = history()
     with monkeypatch.context() as patched:
-        patched.setattr(store_objects, "create", create)
+        patched.setattr(whole_files, "create_object", create)
         with pytest.raises(LemanError) as raised:
             mine.save(state("job-1"))
     assert raised.value.reason == "STORE_UNAVAILABLE"
@@ -311,19 +309,19 @@ def test_a_store_in_the_clear_that_the_environment_names_is_answered_where_it_al
     said = {"AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": "us-east-1", "AWS_ALLOW_HTTP": allows}
     for name, value in (said | {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}).items():
         monkeypatch.setenv(name, value)
-    known.use(known.GivenStores())
-    store_objects._store.cache_clear()
-    assert store_objects.are_possible(folder)
-    assert store_objects.are_answered(folder) is answered
-    store_objects._store.cache_clear()
+    object_stores.set_store_source(object_stores.GivenStores())
+    whole_files._store.cache_clear()
+    assert whole_files.objects_are_supported(folder)
+    assert whole_files.store_answers(folder) is answered
+    whole_files._store.cache_clear()
 
 
 def test_where_the_store_does_not_answer_who_would_put_objects_the_table_is_written(store, monkeypatch):
-    assert store_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
+    assert whole_files.store_answers(f"{DATABASE}/_leman/jobs_tail")
     store.refusal = (403, "AccessDenied", "Access Denied.")
-    assert not store_objects.are_answered(f"{DATABASE}/_leman/jobs_tail")
+    assert not whole_files.store_answers(f"{DATABASE}/_leman/jobs_tail")
     store.refusal = None
-    monkeypatch.setattr(store_objects, "are_answered", lambda _: False)
+    monkeypatch.setattr(whole_files, "store_answers", lambda _: False)
     mine = history()
     mine.save(state("job-1"))
     assert in_table() == [("job-1", "RUNNING")]
@@ -342,13 +340,13 @@ def test_where_the_store_does_not_answer_who_would_put_objects_the_table_is_writ
 )
 def test_objects_are_put_where_the_options_say_all_that_it_takes(changed, may):
     given = {"access_key_id": "a", "secret_access_key": "b", "region": "r", "endpoint": "http://h", **changed}
-    known.use(known.GivenStores([StoreOptions(root="s3://lake", **given)]))
+    object_stores.set_store_source(object_stores.GivenStores([StoreOptions(root="s3://lake", **given)]))
     try:
-        assert store_objects.are_possible("s3://lake/db") is may
-        assert not store_objects.are_possible("gs://lake/db")
-        assert not store_objects.are_possible("/lake/db")
+        assert whole_files.objects_are_supported("s3://lake/db") is may
+        assert not whole_files.objects_are_supported("gs://lake/db")
+        assert not whole_files.objects_are_supported("/lake/db")
     finally:
-        known.use(known.GivenStores())
+        object_stores.set_store_source(object_stores.GivenStores())
 
 
 def test_what_is_damaged_is_said_and_the_rest_counts(store):
@@ -362,7 +360,7 @@ def test_what_is_damaged_is_said_and_the_rest_counts(store):
     assert [key in warning for warning in found.warnings()] == [True]
     with pytest.raises(DataLoss, match="is damaged"):
         open_jobs(f"{DATABASE}/t.lance")
-    looked = dict(histories.things(DATABASE, ""))["jobs.lance"]
+    looked = dict(database_verification.verify_histories(DATABASE, ""))["jobs.lance"]
     assert [finding.rows for finding in looked.findings] == [1]
 
 
@@ -387,8 +385,8 @@ def test_the_planner_knows_what_a_job_took_that_is_in_the_tail(store):
 def test_whatever_is_done_in_whichever_order_all_agree(store, monkeypatch, seed):
     """Executors of both kinds write, fold, forget and begin anew: the first word on a job counts, as in the table."""
     chance = random.Random(seed)
-    monkeypatch.setattr(unfolded_states, "_FOLD_AFTER", 5)
-    monkeypatch.setattr(unfolded_states, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(job_history, "_FOLD_AFTER", 5)
+    monkeypatch.setattr(job_history, "_LOOK_SECONDS", 0.0)
     monkeypatch.setattr(job_history, "_TIDY_AFTER", 4)
     writers = {f"e{at}": history(has_tail=at < 2) for at in range(3)}
     expected: dict[str, Job] = {}
@@ -403,19 +401,19 @@ def test_whatever_is_done_in_whichever_order_all_agree(store, monkeypatch, seed)
             attempt = known.attempt + (chance.random() < 0.3)
             said = replace(known, state=chance.choice([RUNNING, PAUSED, DONE, FAILED]), attempt=attempt, executor=by)
             if known.state.terminal and chance.random() < 0.5:
-                said = deleted(known, 3.0)
+                said = deleted_job(known, 3.0)
             other = writers[chance.choice(list(writers))]
             if chance.random() < 0.3:  # behind its back
                 other.find(known.job_id)
                 word = replace(known, attempt=known.attempt + 1, executor="other")
-                expected[known.job_id] = counted(expected[known.job_id], word)
+                expected[known.job_id] = newer_state(expected[known.job_id], word)
                 assert seen(other.save(word)) == seen(expected[known.job_id])
         else:
             chance.choice([mine.fold, mine.tidy, mine.forget_past])()
             if chance.random() < 0.3:
                 writers[by] = history(has_tail=chance.random() < 0.6)
             continue
-        expected[said.job_id] = counted(expected.get(said.job_id), said)
+        expected[said.job_id] = newer_state(expected.get(said.job_id), said)
         assert seen(mine.save(said)) == seen(expected[said.job_id])
         if mine.untidy:
             mine.tidy()

@@ -15,19 +15,17 @@ import lance
 import msgspec
 import pytest
 
-from leman_core.model.errors import DataLoss, Unavailable
+from leman_core.model import stored_documents
 from leman_core.model.job import Job, JobError, JobState, Progress
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.refresh import RefreshSpec
+from leman_core.model.service_errors import DataLoss, Unavailable
+from leman_core.model.view import RefreshSpec
 from leman_core.server.blocking import BlockingPool
-from leman_core.storage import append_log, damage, job_records, sealed_documents
+from leman_core.storage import append_log, stored_jobs
 from leman_core.storage.log_snapshot import Snapshot
 from leman_executor.history import job_history
-from leman_executor.history.history_writer import HistoryWriter
-from leman_executor.history.job_filter import JobFilter
-from leman_executor.history.job_history import JobHistory
-from leman_executor.history.job_record import JobRecord, age
-from leman_executor.history.known_jobs import KnownJobs
+from leman_executor.history.job_history import HistoryWriter, JobHistory
+from leman_executor.history.job_index import JobFilter, JobRecord, KnownJobs, job_age
 
 SPEC = BackfillSpec("/lake", "t", "y", where="x > 1")
 
@@ -57,22 +55,22 @@ def test_records_hold_what_was_said_and_are_refused_where_they_do_not():
         request=RefreshSpec("/lake", "v"),
         attempt=3,
     )
-    text = job_records.encode(full)
-    assert job_records.decode(text) == full
-    assert job_records.decode(job_records.encode(job("job-1"))) == job("job-1")
-    assert len(job_records.encode(job("job-1"))) < 300
-    assert job_records.decode(sealed_documents.unseal_text(text)) == full, "without a digest"
+    text = stored_jobs.encode_job(full)
+    assert stored_jobs.decode_job(text) == full
+    assert stored_jobs.decode_job(stored_jobs.encode_job(job("job-1"))) == job("job-1")
+    assert len(stored_jobs.encode_job(job("job-1"))) < 300
+    assert stored_jobs.decode_job(stored_documents.unseal_text(text)) == full, "without a digest"
     for requests in ({}, {"backfill": SPEC, "refresh": full.request}):
         record = {"job_id": "job-1", "request_id": "", "state": "DONE", "created_at": 1, "updated_at": 2, **requests}
         plain = msgspec.json.encode(record).decode()
         with pytest.raises(DataLoss, match=r"a job with [02] requests"):
-            job_records.decode(plain)
+            stored_jobs.decode_job(plain)
         with pytest.raises(DataLoss, match=r"a job with 0 requests or 2"):
-            job_records.head(sealed_documents.seal_text(plain))
+            stored_jobs.job_head(stored_documents.seal_text(plain))
     for at in range(0, len(text), 7):
         flipped = text[:at] + chr(ord(text[at]) ^ 1) + text[at + 1 :]
         with pytest.raises(DataLoss, match=r"."):
-            job_records.decode(flipped)
+            stored_jobs.decode_job(flipped)
 
 
 def test_the_jobs_of_a_copied_history_are_of_the_database_that_it_lies_in(tmp_path):
@@ -393,7 +391,7 @@ def data_file(folder: Path, number: int) -> Path:
 
 def manifests(folder: Path) -> list[Path]:
     """The latest first."""
-    return [folder / path for _, path in damage.versions(str(folder))]
+    return [folder / path for _, path in append_log.manifest_versions(str(folder))]
 
 
 @pytest.mark.parametrize("harm", [zeros, cut_short, no_text, other_letter, gone])
@@ -463,7 +461,7 @@ def test_a_store_that_cannot_be_read_is_not_taken_for_damage(folder, monkeypatch
         raise OSError("Connection reset")
 
     with monkeypatch.context() as patch:
-        patch.setattr(damage, "check_store", refuse)
+        patch.setattr(append_log, "check_file_whole", refuse)
         with pytest.raises(Unavailable, match="Connection reset"):
             history_of(folder).load()
     broken.write_bytes(whole)
@@ -481,7 +479,7 @@ def test_jobs_are_found_by_request_and_listed_by_age_in_pages():
     known.put(dataclasses.replace(job("job-2", JobState.DONE), created_at=2.0))
     first, _ = known.listed(JobFilter(), most=2)
     assert [j.job_id for j in first] == ["job-4", "job-3"]
-    rest, _ = known.listed(JobFilter(matches=lambda j: j.state is not JobState.DONE), age(first[-1].job()))
+    rest, _ = known.listed(JobFilter(matches=lambda j: j.state is not JobState.DONE), job_age(first[-1].job()))
     assert [j.job_id for j in rest] == ["job-1", "job-0"]
     assert known.of_request("request-job-2").state is JobState.DONE
     known.drop("job-2")
@@ -502,7 +500,7 @@ def many() -> tuple[KnownJobs, list[Job]]:
         )
         known.put(dataclasses.replace(jobs[-1], state=states[(at + 3) % 4]))
         known.put(jobs[-1])
-    return known, sorted(jobs, key=age, reverse=True)
+    return known, sorted(jobs, key=job_age, reverse=True)
 
 
 FILTERS = [

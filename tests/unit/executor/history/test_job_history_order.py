@@ -14,7 +14,7 @@ from lance.optimize import Compaction
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.storage.log_snapshot import Snapshot
-from leman_core.storage.open_jobs import open_jobs
+from leman_core.storage.stored_jobs import open_jobs
 from leman_executor.history.job_history import _JOBS, JobHistory
 
 RUNNING, CANCELLED, DONE = JobState.RUNNING, JobState.CANCELLED, JobState.DONE

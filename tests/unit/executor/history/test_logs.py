@@ -18,11 +18,11 @@ from leman_core.model.plan import BackfillSpec
 from leman_core.model.work import RowFailure
 from leman_core.server.blocking import BlockingPool
 from leman_core.storage.log_snapshot import Snapshot
-from leman_executor.history import error_listing, row_errors
+from leman_executor.history import failed_row_pages
+from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
-from leman_executor.history.job_record import JobRecord
-from leman_executor.history.row_errors import RowErrors
-from leman_executor.job_manager.job_databases import JobDatabases
+from leman_executor.history.job_index import JobRecord
+from leman_executor.manager.job_databases import JobDatabases
 from leman_executor.worker.error_store import JobErrors, errors_uri
 
 
@@ -68,7 +68,7 @@ def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp
     JobErrors(uri, "job-2", "y", "1").store(
         [RowFailure(fragment_id=0, offset=3, error_type="OSError", message="other", traceback="", attempt=1)]
     )
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     found, _ = errors.page("job-1", "y", None, 10)
     assert [(e.error_message, e.attempt) for e in found] == [("second", 2)]
     assert [(e.column, e.error_message) for e in all_of(str(tmp_path))] == [("y", "second"), ("z", "z")]
@@ -76,7 +76,7 @@ def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp
 
 def all_of(database: str, size: int = 7, *, all_places: bool = False) -> list[StoredRowError]:
     """All pages of one listing."""
-    errors, found, after = RowErrors(database), [], None
+    errors, found, after = FailedRowPages(database), [], None
     while True:
         page, after = errors.page("job-1", "", after, size, all_places=all_places)
         found += page
@@ -107,7 +107,7 @@ def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
 @pytest.fixture
 def no_zones(monkeypatch):
     """However few rows a page has, they lie in too many zones."""
-    monkeypatch.setattr(error_listing, "_ROWS_NEAR", 0)
+    monkeypatch.setattr(failed_row_pages, "_ROWS_NEAR", 0)
 
 
 def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch, no_zones):
@@ -136,7 +136,7 @@ def test_a_page_reads_the_zones_that_have_its_rows(tmp_path, monkeypatch):
         for fragment in (1, 0):
             sink.store([failure(n, str(n), fragment=fragment) for n in range(3000 * part, 3000 * (part + 1))])
     JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store([failure(5, "again")])
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     errors.look_ahead()
     read: list[int] = []
     batch = Snapshot.batch
@@ -157,7 +157,7 @@ def test_a_page_reads_the_zones_that_have_its_rows(tmp_path, monkeypatch):
 @pytest.mark.parametrize("near", [0, 1 << 20], ids=["listed", "by zones"])
 def test_pages_are_the_same_whichever_way_they_are_made(tmp_path, monkeypatch, near):
     """Rows without any order, of two jobs and columns, some stored again, some of which only the place is stored."""
-    monkeypatch.setattr(error_listing, "_ROWS_NEAR", near)
+    monkeypatch.setattr(failed_row_pages, "_ROWS_NEAR", near)
     JobHistory(str(tmp_path)).prepare()
     chance = random.Random(7)
     expected: dict[tuple[int, str], str] = {}
@@ -180,7 +180,7 @@ def test_of_one_column_a_page_goes_on_until_it_is_full(tmp_path):
     for column in "yz":
         sink = JobErrors(errors_uri(str(tmp_path)), "job-1", column, "1")
         sink.store([failure(n, column) for n in range(0 if column == "y" else 2500, 3000)])
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     page, after = errors.page("job-1", "z", None, 10)
     assert ([error.row_address for error in page], after) == (list(range(2500, 2510)), (2509, "z"))
 
@@ -192,7 +192,7 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
         JobErrors(uri, "job-1", "y", "1").store(
             [RowFailure(fragment_id=0, offset=n, error_type="E", message=str(n), traceback="", attempt=1)]
         )
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     first, after = errors.page("job-1", "", None, 3)
     JobErrors(uri, "job-1", "y", "1").store(
         [RowFailure(fragment_id=0, offset=1, error_type="E", message="again", traceback="", attempt=2)]
@@ -214,7 +214,7 @@ def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_tha
     uri = errors_uri(str(tmp_path))
     for n in range(4):
         JobErrors(uri, "job-1", "y", "1").store([failure(10 * n, str(n))])
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     scanned: list[int] = []
     scan = Snapshot.scan
     monkeypatch.setattr(Snapshot, "scan", lambda self, names, ids: scanned.append(len(ids)) or scan(self, names, ids))
@@ -239,10 +239,10 @@ def test_pages_after_a_first_one_lack_nothing_that_was_stored_before_it(tmp_path
     JobHistory(str(tmp_path)).prepare()
     sink = JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1")
     sink.store([failure(n, "before") for n in range(6)])
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     _, others_after = errors.page("job-1", "", None, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(error_listing, "_ROWS_NEAR", 0)
+        patched.setattr(failed_row_pages, "_ROWS_NEAR", 0)
         others, others_after = errors.page("job-1", "", others_after, 2)
     sink.store([failure(n, "since") for n in range(6, 9)])
     found, after = errors.page("job-1", "", None, 5)
@@ -253,13 +253,13 @@ def test_pages_after_a_first_one_lack_nothing_that_was_stored_before_it(tmp_path
 
 
 def test_listings_that_are_kept_are_bounded_by_their_rows(tmp_path, monkeypatch, no_zones):
-    monkeypatch.setattr(row_errors, "_ROWS_KEPT", 25)
+    monkeypatch.setattr(failed_row_pages, "_ROWS_KEPT", 25)
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     for job in range(5):
         failures = [failure(n, "m") for n in range(30 if job == 3 else 10)]
         JobErrors(uri, f"job-{job}", "y", "1").store(failures)
-    errors = RowErrors(str(tmp_path))
+    errors = FailedRowPages(str(tmp_path))
     kept = []
     for job in range(5):
         assert len(errors.page(f"job-{job}", "", None, 50)[0]) == (30 if job == 3 else 10)
@@ -435,6 +435,6 @@ def test_where_failed_rows_are_is_learnt_before_somebody_asks(tmp_path, monkeypa
             return [error.error_message for error in found]
 
     learnt = threading.Event()
-    look_ahead = RowErrors.look_ahead
-    monkeypatch.setattr(RowErrors, "look_ahead", lambda self: (look_ahead(self), learnt.set()))
+    look_ahead = FailedRowPages.look_ahead
+    monkeypatch.setattr(FailedRowPages, "look_ahead", lambda self: (look_ahead(self), learnt.set()))
     assert asyncio.run(first_page()) == ["0", "1", "2"]

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable
 
-from leman_core.model.database import RegisteredDatabase, Registrations
-from leman_core.model.errors import LemanError, Unavailable
+from leman_core.model.databases import RegisteredDatabase, Registrations
 from leman_core.model.job import JobState
+from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.storage.database_roots import DatabaseRoots
-from leman_executor.job_manager import abandoned_jobs
-from leman_executor.job_manager.abandoned_jobs import AbandonedJobs
+from leman_executor.manager import takeovers as abandoned_jobs
+from leman_executor.manager.takeovers import AbandonedJobs
 from tests.unit.executor.job_manager.test_takeover import Pair, idle, until, with_two
 
 

@@ -10,16 +10,16 @@ from typing import Any
 import lance
 import pytest
 
-from leman_core.model.errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
-from leman_core.model.job import Job, JobState, counted, deleted
+from leman_core.model.job import Job, JobState, deleted_job, newer_state
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
 from leman_core.model.work import RowFailure
 from leman_core.settings import Settings
-from leman_core.storage.open_jobs import open_jobs
-from leman_executor.history.job_filter import JobFilter
+from leman_core.storage.stored_jobs import open_jobs
+from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
-from leman_executor.history.row_errors import RowErrors
-from leman_executor.job_manager import queries
+from leman_executor.history.job_index import JobFilter
+from leman_executor.manager import job_queries
 from leman_executor.worker.error_store import JobErrors, errors_uri
 from tests.unit.executor.manager_helpers import Executor, with_executor
 
@@ -49,12 +49,12 @@ def rows(database: Path) -> list[tuple[str, str]]:
 
 
 def test_after_a_deletion_nothing_counts_and_before_an_end_no_deletion():
-    ended, gone = state("/lake", DONE), deleted(state("/lake", DONE), 3.0)
-    assert counted(ended, gone) is gone
-    assert counted(gone, state("/lake", RUNNING, attempt=7)) is gone
-    assert counted(gone, deleted(ended, 4.0)) is gone
+    ended, gone = state("/lake", DONE), deleted_job(state("/lake", DONE), 3.0)
+    assert newer_state(ended, gone) is gone
+    assert newer_state(gone, state("/lake", RUNNING, attempt=7)) is gone
+    assert newer_state(gone, deleted_job(ended, 4.0)) is gone
     later = state("/lake", RUNNING, attempt=2)
-    assert counted(later, gone) is later, "somebody has it again"
+    assert newer_state(later, gone) is later, "somebody has it again"
     assert (gone.request.table, gone.request.where, gone.request_id, gone.labels) == ("", "", "", {})
 
 
@@ -65,7 +65,7 @@ def test_a_compaction_makes_a_deletion_final_and_all_who_read_agree(tmp_path, hi
         history.save(state(database, RUNNING, name, labels={"team": "red"}))
         history.save(state(database, DONE, name, labels={"team": "red"}))
     assert len(other.news()) == 3
-    history.save(deleted(history.find("job-2"), 3.0))
+    history.save(deleted_job(history.find("job-2"), 3.0))
     assert list(history.load()) == list(other.load()) == ["job-1", "job-3"]
     assert rows(tmp_path).count(("job-2", "DONE")) == 1, "still in the files"
     history.tidy()
@@ -93,7 +93,7 @@ def test_who_removes_what_is_left_reads_nothing_again(tmp_path, history, monkeyp
     database = str(tmp_path)
     for number in range(4):
         history.save(state(database, DONE, f"job-{number}"))
-    history.save(deleted(history.find("job-1"), 3.0))
+    history.save(deleted_job(history.find("job-1"), 3.0))
     monkeypatch.setattr(JobHistory, "_forget", lambda _: pytest.fail("it read all of it again"))
     history.tidy()
     history.save(state(database, DONE, "job-5"))
@@ -152,7 +152,7 @@ def test_a_job_that_has_ended_is_deleted_with_its_failed_rows_and_its_request_id
 
 
 def test_other_executors_hear_of_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(queries, "_DELETED_SECONDS", 0.0)
+    monkeypatch.setattr(job_queries, "_DELETED_SECONDS", 0.0)
 
     async def work(executor: Executor) -> None:
         job_id, database = await ended(executor), executor.database
@@ -172,7 +172,7 @@ def test_other_executors_hear_of_it(tmp_path, monkeypatch):
 def test_listings_of_other_jobs_are_right_after_a_deletion(tmp_path):
     database = str(tmp_path)
     JobHistory(database).prepare()
-    errors = RowErrors(database)
+    errors = FailedRowPages(database)
     for begin in (0, 3):  # two appends of both jobs
         for name in ("job-1", "job-2"):
             failures = [failed_row(n, f"{name} {n}") for n in range(begin, begin + 3)]

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
 from leman_core.model.job import Job, JobState
+from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
 from leman_core.model.udf import UdfKind
-from leman_core.server.auth.caller import CURRENT, caller
+from leman_core.server.callers import CURRENT, make_caller
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Settings, Udf
+from leman_executor.api.job_service import JobServicer
 from leman_executor.history.job_history import JobHistory
-from leman_executor.job_service import JobServicer
 from tests.unit.executor.job_manager.test_request_deduplication import backfill
 from tests.unit.executor.job_manager.test_takeover import Leases, idle, until
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, UDF, Executor
@@ -136,7 +136,7 @@ def test_names_that_operators_do_not_list_are_refused_before_anything_is_planned
 
 def test_who_may_not_send_code_may_give_what_operators_list_alone(database):
     async def scenario(listed: tuple[str, ...]) -> None:
-        CURRENT.set(caller("nightly", "token", ["runner"]))
+        CURRENT.set(make_caller("nightly", "token", ["runner"]))
         executor = Executor(Path(database), Settings(udf=Udf(env_names=listed)))
         try:
             job = await create(executor)

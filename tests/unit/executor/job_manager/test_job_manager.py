@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from leman_core.model.errors import Aborted, FailedPrecondition, LemanError, Unavailable
 from leman_core.model.job import Job, JobError, JobState, Progress
 from leman_core.model.plan import BackfillSpec, FragmentTask
+from leman_core.model.service_errors import Aborted, FailedPrecondition, LemanError, Unavailable
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Settings
 from leman_executor.history.job_history import JobHistory
-from leman_executor.job_manager import job_store, supervisor
-from leman_executor.job_manager.job_databases import JobDatabase
-from leman_executor.jobs.retry import Retry
+from leman_executor.manager import job_store, job_supervisor
+from leman_executor.manager.job_admission import RetryOptions
+from leman_executor.manager.job_databases import JobDatabase
 from tests.unit.executor.manager_helpers import Executor
 
 
@@ -93,7 +93,7 @@ def test_a_retry_is_about_the_table_of_the_job_that_it_retries(database):
         history.save(Job("job-1", "r1", JobState.DONE, of, 1.0, 2.0, incarnation="that was dropped"))
         executor = Executor(database)
         with pytest.raises(Aborted) as caught:
-            await executor.jobs.retry(str(database), Retry(job_id="job-1"), "r2")
+            await executor.jobs.retry(str(database), RetryOptions(job_id="job-1"), "r2")
         assert executor.spark.started == []
         await executor.stop()
         return caught.value
@@ -157,7 +157,7 @@ def test_a_failure_is_told_once_also_where_another_state_is_written_with_it(data
 
 
 def test_runs_of_jobs_with_nothing_to_do_are_forgotten_and_the_jobs_are_not(database, monkeypatch):
-    monkeypatch.setattr(supervisor, "_RUNS_KEPT", 3)
+    monkeypatch.setattr(job_supervisor, "_RUNS_KEPT", 3)
 
     async def live() -> None:
         executor = Executor(database)

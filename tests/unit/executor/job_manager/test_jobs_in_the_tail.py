@@ -11,7 +11,7 @@ import pytest
 from leman_core.model.job import JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.storage.append_log import AppendLog
-from leman_core.storage.open_jobs import open_jobs_of
+from leman_core.storage.stored_jobs import open_jobs_of
 from leman_executor.history.job_history import _JOBS, JobHistory
 from tests.unit.core.lance_io import small_store
 from tests.unit.core.lance_io.small_store import known_store
@@ -25,7 +25,7 @@ SPEC = BackfillSpec(DATABASE, "t", "y")
 def store(monkeypatch: pytest.MonkeyPatch):
     """A store that this process knows, which was tried."""
     monkeypatch.setattr(small_store, "_LATENCY_SECONDS", 0.0)
-    monkeypatch.setattr("leman_executor.history.job_history.check_store", lambda _: None)
+    monkeypatch.setattr("leman_executor.history.job_history.check_conditional_puts", lambda _: None)
     with known_store(atomic=True) as running:
         yield running
 

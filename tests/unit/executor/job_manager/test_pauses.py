@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, LemanError, Unavailable
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Settings
-from leman_executor.history.job_filter import JobFilter
 from leman_executor.history.job_history import JobHistory
+from leman_executor.history.job_index import JobFilter
 from tests.unit.executor.job_manager.test_takeover import Pair, with_two
 from tests.unit.executor.manager_helpers import Executor, with_executor
 

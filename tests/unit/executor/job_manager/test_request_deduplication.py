@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
-from leman_core.model.errors import AlreadyExists, Unavailable
 from leman_core.model.job import JobState
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import AlreadyExists, Unavailable
+from leman_executor.api.job_service import JobServicer
 from leman_executor.history.job_history import JobHistory
-from leman_executor.job_service import JobServicer
 from tests.unit.executor.job_manager.test_takeover import Leases, until
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 

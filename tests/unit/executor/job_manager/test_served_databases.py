@@ -8,9 +8,9 @@ import json
 
 import pytest
 
-from leman_core.model.errors import Unavailable
-from leman_executor.job_manager import served_databases
-from leman_executor.job_manager.served_databases import follow_served
+from leman_core.model.service_errors import Unavailable
+from leman_executor.manager import job_databases
+from leman_executor.manager.job_databases import follow_served
 
 
 class Manager:
@@ -29,7 +29,7 @@ class Manager:
 
 @pytest.fixture
 def following(tmp_path, monkeypatch):
-    monkeypatch.setattr(served_databases, "_LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(job_databases, "_LOOK_SECONDS", 0.001)
 
     @contextlib.asynccontextmanager
     async def follow():

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from leman_core.model.errors import ATTEMPT_FENCED, FailedPrecondition
 from leman_core.model.job import Attempt, Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.refresh import RefreshSpec
+from leman_core.model.service_errors import ATTEMPT_FENCED, FailedPrecondition
+from leman_core.model.view import RefreshSpec
 from leman_core.settings import Settings
-from leman_executor.coordination.leases import Answer, JobLeases
+from leman_executor.coordination.leases import JobLeases, LeaseOutcome
 from leman_executor.history.job_history import JobHistory
-from leman_executor.job_manager import job_store
+from leman_executor.manager import job_store
 from tests.unit.executor.manager_helpers import Executor
 
 LEASE_SECONDS = 0.15
@@ -40,13 +40,13 @@ class Leases:
     def patience(self, attempt: int, *, lost: bool) -> float:
         return 3600.0 if lost else attempt * 4 * LEASE_SECONDS
 
-    async def acquire(self, job_id: str, database: str = "") -> Answer:
+    async def acquire(self, job_id: str, database: str = "") -> LeaseOutcome:
         self.asked += 1
         if self.unknown:
-            return Answer.UNKNOWN
+            return LeaseOutcome.UNKNOWN
         if database:
             self._open_jobs[job_id] = database
-        return Answer.OURS if self._keys.setdefault(job_id, self._owner) == self._owner else Answer.HELD
+        return LeaseOutcome.OURS if self._keys.setdefault(job_id, self._owner) == self._owner else LeaseOutcome.HELD
 
     async def renew(self, job_id: str) -> bool:
         if self.frozen:

@@ -17,10 +17,8 @@ from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.server.server import RunningServer, start_server
 from leman_core.settings import Settings
-from leman_executor.job_service import JobServicer
-from leman_executor.jobs.job_news import JobNews, last_sequence
-from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.watcher_pace import WatcherPace
+from leman_executor.api.job_service import JobServicer
+from leman_executor.jobs.job_status import JobStatus, JobUpdate, WatcherPace, last_sequence
 from tests.unit.core.rpc_helpers import DEADLINE, JOB_SERVICE, client
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS
 
@@ -41,7 +39,7 @@ class Manager:
     def __init__(self) -> None:
         self.end = asyncio.Event()
         self.watched = 0
-        self.news = JobNews(1, JOB)
+        self.news = JobUpdate(1, JOB)
 
     def has(self, _job_id):
         return True
@@ -110,7 +108,7 @@ def test_a_watch_ends_with_the_last_message_before_its_caller_hangs_up():
     async def run() -> None:
         async with serving() as (up, manager, _), client(up) as jobs:
             ended = replace(JOB, state=JobState.DONE)
-            manager.news = JobNews(last_sequence(ended.attempt), ended)
+            manager.news = JobUpdate(last_sequence(ended.attempt), ended)
             with capture_logs() as lines:
                 call = jobs.WatchJob(jobs_pb2.WatchJobRequest(job_id="job-1"))
                 await call.read()

@@ -10,21 +10,20 @@ from pathlib import Path
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.settings import Settings
-from leman_executor.jobs.job_news import JobNews
-from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.job_status import JobStatus, JobUpdate
 from tests.unit.executor.job_manager.test_takeover import Pair, with_two
 from tests.unit.executor.manager_helpers import Executor, with_executor
 
 JOB = Job("job-1", "", JobState.RUNNING, BackfillSpec("/lake", "t", "y"), 0, 0)
 
 
-async def news(executor: Executor, job_id: str, after: int = 0) -> JobNews:
+async def news(executor: Executor, job_id: str, after: int = 0) -> JobUpdate:
     """The first message to a watcher who has seen so much."""
     async with contextlib.aclosing(executor.jobs.watch(executor.database, job_id, after, 10.0)) as messages:
         return await anext(messages)
 
 
-async def until(executor: Executor, job_id: str, after: int, state: JobState) -> list[JobNews]:
+async def until(executor: Executor, job_id: str, after: int, state: JobState) -> list[JobUpdate]:
     """All messages to such a watcher, up to a state."""
     told = []
     async with contextlib.aclosing(executor.jobs.watch(executor.database, job_id, after, 0.05)) as messages:
@@ -41,7 +40,7 @@ async def running(executor: Executor) -> str:
     return job.job_id
 
 
-def check_course(told: list[JobNews]) -> None:
+def check_course(told: list[JobUpdate]) -> None:
     """No sequence falls, and no event comes twice, or before the message that it belongs to."""
     sequences = [message.sequence for message in told]
     assert sequences == sorted(sequences)

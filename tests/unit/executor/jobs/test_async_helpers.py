@@ -8,8 +8,14 @@ from functools import partial
 
 import pytest
 
-from leman_core.model.errors import ResourceExhausted, Unavailable
-from leman_executor.jobs.async_helpers import SharedLook, all_ended, caller_waits, patiently, so_many_at_once
+from leman_core.model.service_errors import ResourceExhausted, Unavailable
+from leman_executor.jobs.async_helpers import (
+    SharedRead,
+    gather_limited,
+    retry_unavailable,
+    wait_all,
+    within_call_deadline,
+)
 
 
 def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
@@ -26,9 +32,9 @@ def test_results_come_in_the_order_of_the_calls_and_no_more_run_than_allowed():
         return number * 2
 
     calls = [partial(call, number) for number in range(20)]
-    assert asyncio.run(so_many_at_once(3, calls)) == [number * 2 for number in range(20)]
+    assert asyncio.run(gather_limited(3, calls)) == [number * 2 for number in range(20)]
     assert most == 3
-    assert asyncio.run(so_many_at_once(3, calls[:0])) == []
+    assert asyncio.run(gather_limited(3, calls[:0])) == []
 
 
 def test_after_an_error_nothing_is_begun_and_what_is_under_way_ends_first():
@@ -48,7 +54,7 @@ def test_after_an_error_nothing_is_begun_and_what_is_under_way_ends_first():
             raise ValueError("a later one")
 
         with pytest.raises(ValueError, match="the first"):
-            await so_many_at_once(2, [partial(call, number) for number in range(10)])
+            await gather_limited(2, [partial(call, number) for number in range(10)])
         assert (begun, ended) == ([0, 1], [0])
 
     asyncio.run(main())
@@ -66,7 +72,7 @@ def test_nothing_is_begun_after_it_was_cancelled():
                 both.set()
             await asyncio.Event().wait()
 
-        work = asyncio.ensure_future(so_many_at_once(2, [partial(call, number) for number in range(10)]))
+        work = asyncio.ensure_future(gather_limited(2, [partial(call, number) for number in range(10)]))
         await both.wait()
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -89,7 +95,7 @@ def test_a_look_serves_all_who_asked_before_it_began_and_none_who_came_later():
             await may_end.get()
             return mine
 
-        shared = SharedLook(look)
+        shared = SharedRead(look)
         first = [asyncio.ensure_future(shared()) for _ in range(5)]
         assert await begun.get() == 1
         later = [asyncio.ensure_future(shared()) for _ in range(5)]
@@ -116,7 +122,7 @@ def test_a_look_that_fails_fails_for_all_who_asked_and_the_next_one_is_made():
                 raise answer
             return "seen"
 
-        shared = SharedLook(look)
+        shared = SharedRead(look)
         failed = await asyncio.gather(*(shared() for _ in range(3)), return_exceptions=True)
         assert [error.reason for error in failed] == ["STORE_UNAVAILABLE"] * 3
         assert await shared() == "seen"
@@ -145,9 +151,9 @@ def test_only_what_may_pass_is_tried_again(first, calls):
     async def main() -> None:
         if calls == 1:
             with pytest.raises(type(first)):
-                await patiently(call)
+                await retry_unavailable(call)
         else:
-            assert await patiently(call) == "done"
+            assert await retry_unavailable(call) == "done"
         assert len(made) == calls
 
     asyncio.run(main())
@@ -165,8 +171,8 @@ def test_only_who_has_nobody_waiting_waits_for_a_peer_that_was_never_reached(ins
         return "done"
 
     async def main() -> None:
-        with caller_waits() if inside else contextlib.nullcontext():
-            await patiently(call)
+        with within_call_deadline() if inside else contextlib.nullcontext():
+            await retry_unavailable(call)
 
     with pytest.raises(Unavailable) if inside else contextlib.nullcontext():
         asyncio.run(main())
@@ -188,7 +194,7 @@ def test_an_error_of_one_task_is_raised_when_no_other_one_is_under_way():
 
         later, first, second = (asyncio.ensure_future(w) for w in (goes_on(), fails("the first"), fails("the second")))
         with pytest.raises(ValueError, match="the first"):
-            await all_ended(later, first, second)
+            await wait_all(later, first, second)
         assert later.result() == 7
 
     asyncio.run(main())
@@ -206,7 +212,7 @@ def test_who_waits_for_tasks_and_is_cancelled_leaves_none_under_way():
                 await asyncio.sleep(0)
                 ended.append(True)
 
-        waiting = asyncio.ensure_future(all_ended(asyncio.ensure_future(waits())))
+        waiting = asyncio.ensure_future(wait_all(asyncio.ensure_future(waits())))
         await begun.wait()
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

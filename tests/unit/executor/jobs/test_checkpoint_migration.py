@@ -13,11 +13,11 @@ import pytest
 
 from leman_core.model import keys
 from leman_core.model.plan import MigratedRows
-from leman_core.model.ranges import RowRange
-from leman_core.storage.checkpoints.memory import InMemoryCheckpointStore
-from leman_core.storage.checkpoints.records import FragmentRecord
-from leman_core.storage.column_file_writer import ColumnFileWriter
-from leman_executor.jobs.checkpoint_migration import migrate_checkpoints
+from leman_core.model.row_positions import RowRange
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
+from leman_core.storage.column_files import ColumnFileWriter
+from leman_executor.jobs.checkpoint_maintenance import migrate_checkpoints
 
 ROWS = 1000
 NAME = keys.column_file_name("a" * 32, "1", partial=False)

@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import ATTEMPT_FENCED, FailedPrecondition, Unavailable
 from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
+from leman_core.model.service_errors import ATTEMPT_FENCED, FailedPrecondition, Unavailable
 from leman_core.model.table import TableField
-from leman_executor.jobs import commits_together
-from leman_executor.jobs.commits_together import CommitsTogether
+from leman_executor.jobs import column_sharing
+from leman_executor.jobs.column_sharing import CommitsTogether
 from tests.unit.executor.manager_helpers import HEADER
 
 STAGED = StagedFile(file="f.lance", size_bytes=1, digest="d", physical_rows=10, rows_computed=10, rows_failed=0)
@@ -92,13 +92,13 @@ def test_commits_wait_for_columns_that_may_still_commit_until_these_have_left():
 
 
 def test_commits_wait_no_longer_than_a_moment(monkeypatch):
-    monkeypatch.setattr(commits_together, "_LONGEST_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(column_sharing, "_LONGEST_WAIT_SECONDS", 0.0)
     commits = Commits()
     assert committed(commits, "a", expected=2) == ([1], [(1, ["a"])])
 
 
 def test_requests_have_a_bounded_number_of_files(monkeypatch):
-    monkeypatch.setattr(commits_together, "_MOST_FILES", 2 * len(FILES))
+    monkeypatch.setattr(column_sharing, "_MOST_FILES", 2 * len(FILES))
     commits = Commits()
     assert committed(commits, "a", "b", "c")[0] == [1, 1, 2]
     assert commits.requests == [["a", "b"], ["c"]]

@@ -13,8 +13,8 @@ from leman_core.model.table import TableField
 from leman_core.model.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, ProgressReport, UnitOutcome
 from leman_executor.jobs.job_metrics import JobMetrics
-from leman_executor.refresh.refresh_metrics import RefreshMetrics
-from leman_executor.worker import meter as meter_module
+from leman_executor.refresh.refresh_journal import RefreshMetrics
+from leman_executor.worker import unit_runtime as meter_module
 from tests.unit.executor.executor_helpers import Lab
 
 UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), (pa.int64(),), entrypoint="m:f")

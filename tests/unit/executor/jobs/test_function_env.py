@@ -7,12 +7,12 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from leman_core.model.errors import PermissionDenied
 from leman_core.model.job import Job, JobState
-from leman_core.model.refresh import RefreshMode, RefreshSpec
+from leman_core.model.service_errors import PermissionDenied
 from leman_core.model.udf import FunctionVersion
-from leman_executor.jobs.function_env import check_unchanged
+from leman_core.model.view import RefreshMode, RefreshSpec
 from leman_executor.jobs.job_status import JobStatus
+from leman_executor.jobs.work_context import check_functions_unchanged
 from leman_executor.refresh import refresh_run
 from tests.unit.executor.manager_helpers import UDF
 
@@ -29,15 +29,15 @@ ONE, TWO = FunctionVersion("f", "1"), FunctionVersion("f", "2")
 )
 def test_others_are_refused(now, told):
     with pytest.raises(PermissionDenied) as caught:
-        check_unchanged(ENV, {"y": ONE}, now)
+        check_functions_unchanged(ENV, {"y": ONE}, now)
     assert caught.value.reason == "ENV_NOT_ALLOWED"
     assert told in caught.value.message
     assert "canary" not in caught.value.message
-    check_unchanged({}, {"y": ONE}, now)
+    check_functions_unchanged({}, {"y": ONE}, now)
 
 
 def test_the_same_ones_are_not():
-    check_unchanged(ENV, {"y": ONE, "z": TWO}, {"y": ONE})
+    check_functions_unchanged(ENV, {"y": ONE, "z": TWO}, {"y": ONE})
 
 
 def test_a_refresh_does_not_go_on_with_another_function(monkeypatch):

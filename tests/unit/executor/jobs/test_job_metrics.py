@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from leman_core.model.job import Progress
 from leman_core.model.plan import Plan, StagedFile
-from leman_core.model.ranges import RowRange, total
+from leman_core.model.row_positions import RowRange, count_offsets
 from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitFailure, UnitOutcome, WorkUnit
 from leman_executor.jobs.job_metrics import JobMetrics
-from leman_executor.scheduling.reassigned import ReassignedUnits
+from leman_executor.scheduling.crash_tracker import ReassignedUnits
 from leman_executor.scheduling.work_queue import WorkQueue
 from tests.unit.executor.manager_helpers import HEADER, TASK
 from tests.unit.executor.scheduling.test_work_queue import task
@@ -78,7 +78,7 @@ def units_of(*sizes: int) -> list[WorkUnit]:
 def test_only_rows_that_were_reassigned_count_as_such():
     reassigned = ReassignedUnits()
     units = units_of(2000, 500)
-    assert [total(u.works[0].ranges) for u in units] == [1000, 1000, 500]
+    assert [count_offsets(u.works[0].ranges) for u in units] == [1000, 1000, 500]
     first, second, other = units
     reassigned.add(first, "worker 1")
     assert [reassigned.had_rows_of(u) for u in (first, second, other)] == [True, False, False]

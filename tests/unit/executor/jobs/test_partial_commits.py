@@ -11,14 +11,13 @@ import pytest
 
 from leman_core.model.job import ColumnCommit, FragmentOutcome
 from leman_core.model.plan import CheckpointRef, FragmentTask, InputSource, StagedFile
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.work import FragmentResult, InFlightRows, UnitOutcome
 from leman_core.settings import Settings
-from leman_core.storage.checkpoints.records import FragmentRecord
+from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.jobs.partial_commits import PartialCadence, PartialCommits
-from leman_executor.jobs.plan_execution import PlanExecution
-from leman_executor.scheduling.reservation_waits import ReservationWaits
+from leman_executor.jobs.plan_execution import PartialCadence, PartialCommits, PlanExecution
+from leman_executor.scheduling.stalls import ReservationWaits
 from tests.unit.executor.jobs.test_plan_execution import JOB, STAGED, SilentSpark, a_plan, services_of
 from tests.unit.executor.manager_helpers import Checkpoints
 

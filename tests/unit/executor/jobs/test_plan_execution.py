@@ -12,23 +12,23 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import PermissionDenied, Unavailable
+from leman_core.model.databases import StoreOptions
 from leman_core.model.job import ColumnCommit, FragmentOutcome, Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
-from leman_core.model.ranges import RowRange
-from leman_core.model.store import StoreOptions
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import PermissionDenied, Unavailable
 from leman_core.model.table import TableField
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
 from leman_core.settings import Settings
-from leman_core.storage.object_stores import known
+from leman_core.storage import object_stores
 from leman_executor.jobs.backfill_run import BackfillRun
-from leman_executor.jobs.job_environment import JobEnvironment, slots_of
+from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.jobs.plan_execution import PlanExecution
-from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import Cancelled
 from leman_executor.scheduling.local_runner import LocalRunner
-from leman_executor.scheduling.reservation_waits import ReservationWaits
+from leman_executor.scheduling.stalls import ReservationWaits
 from tests.unit.executor.manager_helpers import Checkpoints, Reservations
 
 
@@ -455,7 +455,7 @@ def test_a_job_whose_workers_were_chosen_keeps_them(monkeypatch, setting, concur
     monkeypatch.setenv("LEMAN_EXECUTOR__SLOTS", setting)
     services = services_of(SimpleNamespace(slots=lambda _: 6), Commits())
     services = replace(services, slots=int(setting) or 2)
-    assert slots_of(a_plan().header.udf, concurrency, services).count == 1
+    assert task_slots_for(a_plan().header.udf, concurrency, services).count == 1
 
 
 def test_a_function_that_this_executor_does_not_run_ends_the_job_whatever_the_planner_says(monkeypatch):
@@ -492,7 +492,7 @@ def test_rows_of_a_file_that_is_always_refused_are_not_computed_for_ever():
 
 def test_a_worker_is_told_of_credentials_that_were_renewed_since_its_job_began():
     async def units() -> list[tuple[StoreOptions, ...]]:
-        known.use(known.GivenStores([StoreOptions(root="gs://lake", token="old")]))
+        object_stores.set_store_source(object_stores.GivenStores([StoreOptions(root="gs://lake", token="old")]))
         header = replace(a_plan().header, uri="gs://lake/t.lance")
         plan = replace(a_plan(), header=header)
         spark = SilentSpark()
@@ -502,17 +502,17 @@ def test_a_worker_is_told_of_credentials_that_were_renewed_since_its_job_began()
         source = execution._units
         same = await source.next_unit("a", heartbeats=False)
         source.on_lost(same)
-        known.use(known.GivenStores([StoreOptions(root="gs://lake", token="new")]))
+        object_stores.set_store_source(object_stores.GivenStores([StoreOptions(root="gs://lake", token="new")]))
         renewed = await source.next_unit("a", heartbeats=False)
         source.on_lost(renewed)
-        known.use(known.GivenStores([StoreOptions(root="gs://lake", token="old")]))
+        object_stores.set_store_source(object_stores.GivenStores([StoreOptions(root="gs://lake", token="old")]))
         return [same.stores, renewed.stores, (await source.next_unit("a", heartbeats=False)).stores]
 
     try:
         told = [[store.token for store in stores] for stores in asyncio.run(units())]
         assert told == [[], ["new"], ["old"]], "also one that is as at first again: workers have another one by now"
     finally:
-        known.use(known.GivenStores())
+        object_stores.set_store_source(object_stores.GivenStores())
 
 
 def test_why_a_job_plans_again_is_told_in_a_few_lines():

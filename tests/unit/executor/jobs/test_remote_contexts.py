@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from pydantic import ValidationError
 
-from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
 from leman_core.model.udf import RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.work import ServerAccess, UnitFailure
 from leman_core.settings import Settings, Udf
-from leman_executor.jobs import job_errors, work_context
+from leman_executor.jobs import job_run, work_context
 
 ADDRESS = "grpc+tls://a.features.internal:7443"
 
@@ -47,7 +47,7 @@ def test_workers_get_the_credentials_of_their_function_s_servers_alone(tmp_path)
     ],
 )
 def test_a_job_ends_with_what_its_worker_was_told(reason, kind):
-    error = job_errors.of_unit(UnitFailure(reason, "why"))
+    error = job_run.unit_error(UnitFailure(reason, "why"))
     assert (type(error), error.reason, error.facts) == (kind, reason, {})
 
 

@@ -11,17 +11,16 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import Aborted
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, StaleInput
-from leman_core.model.refresh import RefreshSpec
+from leman_core.model.service_errors import Aborted
+from leman_core.model.view import RefreshSpec
 from leman_core.model.view_metadata import identity
 from leman_core.model.work import UnitFailure
-from leman_core.storage.tables import INCARNATION_KEY, LanceTables
-from leman_executor.jobs.backfill_run import BackfillRun
-from leman_executor.jobs.input_columns import InputColumns
+from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables
+from leman_executor.jobs.backfill_run import BackfillRun, InputColumns
 from leman_executor.jobs.job_status import JobStatus
-from leman_executor.refresh import same_source
+from leman_executor.refresh import refresh_work
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
 
 
@@ -79,7 +78,7 @@ def source(tmp_path, monkeypatch):
     """The source of a view, at version 1; the view itself is told only by name."""
     lance.write_dataset(pa.table({"x": [1]}), tmp_path / "v.lance")
     uri = str(tmp_path / "t.lance")
-    monkeypatch.setattr(same_source, "definition_in", lambda _: SimpleNamespace(source_uri=uri))
+    monkeypatch.setattr(refresh_work, "definition_in", lambda _: SimpleNamespace(source_uri=uri))
     return lance.write_dataset(pa.table({"x": [1]}), uri)
 
 
@@ -108,12 +107,12 @@ GONE = 9
 def test_a_refresh_knows_the_source_that_it_began_with(source, version, began_with, now, expected):
     if now:
         source.update_config({INCARNATION_KEY: now})
-    assert same_source.is_replaced(refresh_of(source, version, began_with)) == expected
+    assert refresh_work.is_source_replaced(refresh_of(source, version, began_with)) == expected
 
 
 def test_a_source_without_an_incarnation_is_known_by_the_files_of_the_very_version(source):
     known = identity(LanceTables().snapshot(source.uri, 1))
     source.update_config({INCARNATION_KEY: "later"})
-    assert not same_source.is_replaced(refresh_of(source, 1, known))
+    assert not refresh_work.is_source_replaced(refresh_of(source, 1, known))
     lance.write_dataset(pa.table({"x": [1]}), source.uri, mode="overwrite")
-    assert same_source.is_replaced(refresh_of(source, 3, known))
+    assert refresh_work.is_source_replaced(refresh_of(source, 3, known))

@@ -10,17 +10,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import Unavailable
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentTask, Plan, PlanHeader, Reason, StagedFile
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import Unavailable
 from leman_core.model.udf import ErrorPolicy, UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, UnitFailure, UnitOutcome, WorkUnit
 from leman_core.settings import Settings
-from leman_executor.jobs import shared_reads
+from leman_executor.jobs import column_sharing
+from leman_executor.jobs.column_sharing import SharedColumn, SharedReads
 from leman_executor.jobs.columns_run import _divides_fragments
 from leman_executor.jobs.job_metrics import JobMetrics
-from leman_executor.jobs.shared_reads import SharedColumn, SharedReads
 from leman_executor.jobs.work_context import work_context
 from tests.unit.executor.manager_helpers import HEADER
 
@@ -70,8 +70,8 @@ class Reader:
 
 
 def read(monkeypatch: pytest.MonkeyPatch, columns: list[SharedColumn], worker: Worker, workers: int = 2) -> SharedReads:
-    monkeypatch.setattr(shared_reads, "WorkerState", worker)
-    monkeypatch.setattr(shared_reads, "FragmentReader", Reader)
+    monkeypatch.setattr(column_sharing, "WorkerState", worker)
+    monkeypatch.setattr(column_sharing, "FragmentReader", Reader)
     reads = SharedReads(columns, workers)
 
     async def scenario() -> None:
@@ -142,7 +142,7 @@ def test_a_bug_in_a_pass_ends_the_job_and_is_waited_for_by_nobody(monkeypatch):
 def test_passes_for_which_there_is_no_thread_end_the_job_and_are_waited_for_by_nobody(monkeypatch):
     """The scan waits until all members have begun: those that never do have to leave."""
 
-    class Exhausted(shared_reads.ThreadPoolExecutor):  # type: ignore[name-defined,misc]
+    class Exhausted(column_sharing.ThreadPoolExecutor):  # type: ignore[name-defined,misc]
         left = 3
 
         def submit(self, *args: Any, **more: Any) -> Any:
@@ -151,14 +151,14 @@ def test_passes_for_which_there_is_no_thread_end_the_job_and_are_waited_for_by_n
                 raise RuntimeError("can't start new thread")
             return super().submit(*args, **more)
 
-    monkeypatch.setattr(shared_reads, "ThreadPoolExecutor", Exhausted)
+    monkeypatch.setattr(column_sharing, "ThreadPoolExecutor", Exhausted)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         read(monkeypatch, [a_column(1), a_column(1)], Worker(), workers=1)
 
 
 def test_a_job_that_is_cancelled_while_fragments_are_read_stops(monkeypatch):
-    monkeypatch.setattr(shared_reads, "WorkerState", Worker())
-    monkeypatch.setattr(shared_reads, "FragmentReader", Reader)
+    monkeypatch.setattr(column_sharing, "WorkerState", Worker())
+    monkeypatch.setattr(column_sharing, "FragmentReader", Reader)
     reads = SharedReads([a_column(), a_column()], 1)
 
     async def scenario() -> None:

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from leman_core.model.errors import PermissionDenied
 from leman_core.model.job import JobState
+from leman_core.model.service_errors import PermissionDenied
 from leman_executor.jobs import plan_execution
 from leman_executor.jobs.backfill_run import BackfillRun
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, CountingSpark, services_of

@@ -16,13 +16,13 @@ from leman_core.model import keys, row_states
 from leman_core.model.plan import ComparedFile, EarlierRows, TracedFile
 from leman_core.model.row_states import RowState
 from leman_core.model.udf import FunctionVersion
-from leman_core.storage.checkpoints.memory import InMemoryCheckpointStore
-from leman_core.storage.checkpoints.rows import from_checkpoint
-from leman_executor.jobs.ports import Comparison
-from leman_executor.jobs.unchanged_inputs import compare_inputs
+from leman_core.storage.checkpoint_records import from_checkpoint
+from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
+from leman_executor.jobs.checkpoint_maintenance import compare_inputs
+from leman_executor.jobs.job_environment import Comparison
 
 UNTOUCHED, COMPUTED, FAILED = RowState.UNTOUCHED, RowState.COMPUTED, RowState.FAILED
-OLDER, OLDER_FAILED = row_states.of_version(COMPUTED, 1), row_states.of_version(FAILED, 1)
+OLDER, OLDER_FAILED = row_states.with_version(COMPUTED, 1), row_states.with_version(FAILED, 1)
 FAMILY = keys.KeyFamily(udf_name="f", udf_version="2", column="c", uri="u")
 FAMILY_BEFORE = keys.KeyFamily(udf_name="f", udf_version="1", column="c", uri="u")
 SOURCES = [(0, "in.lance")]
@@ -47,7 +47,7 @@ class World:
         (traced,) = found.files
         assert traced.compared
         computed = np.full(traced.physical_rows, COMPUTED, np.uint8)
-        states = row_states.decode(traced.row_states) if traced.row_states else computed
+        states = row_states.decode_states(traced.row_states) if traced.row_states else computed
         assert found.kept == np.count_nonzero(states)
         return states.tolist(), self.stored(FAMILY)
 
@@ -62,13 +62,13 @@ class World:
             physical_rows=rows,
             fingerprint="a" * 32,
             input_files=(),
-            row_states=row_states.encode(np.zeros(rows, np.uint8), frozenset()),
+            row_states=row_states.encode_states(np.zeros(rows, np.uint8), frozenset()),
             rows_computed=0,
             rows_failed=0,
             column_id="c",
             output_field_ids=(1,),
         )
-        states = b"" if then is None else row_states.encode(np.array(then, np.uint8), frozenset(), PARTS[1:])
+        states = b"" if then is None else row_states.encode_states(np.array(then, np.uint8), frozenset(), PARTS[1:])
         was = EarlierRows(
             version=version,
             fragment_id=earlier.fragment_id,

@@ -18,14 +18,13 @@ from pydantic import ValidationError
 from leman_core.model.job import Job, JobError, JobState, Progress
 from leman_core.model.plan import BackfillSpec
 from leman_core.settings import Lineage as Settings
-from leman_executor.job_manager.job_lineage import JobLineage
-from leman_executor.lineage import sender
-from leman_executor.lineage.events import Lineage, begun, dataset_of, ended
-from leman_executor.lineage.sender import LineageSender
+from leman_executor.jobs import lineage
+from leman_executor.jobs.lineage import LineageFacts, LineageSender, dataset_of, run_ended_event, run_started_event
+from leman_executor.manager.job_store import LineageReporter
 from tests.unit.executor.manager_helpers import Executor
 
 DEADLINE = 20.0
-MADE = Lineage("/lake/t.lance", 7, "/lake/t.lance", {"y": ("x", "z")})
+MADE = LineageFacts("/lake/t.lance", 7, "/lake/t.lance", {"y": ("x", "z")})
 
 
 def job(state: JobState = JobState.RUNNING, **more) -> Job:
@@ -34,7 +33,7 @@ def job(state: JobState = JobState.RUNNING, **more) -> Job:
 
 
 def test_a_run_says_what_is_made_of_what():
-    event = begun(job(labels={"team": "a"}), MADE, "prod", 0.0)
+    event = run_started_event(job(labels={"team": "a"}), MADE, "prod", 0.0)
     assert (event["eventType"], event["eventTime"]) == ("START", "1970-01-01T00:00:00+00:00")
     assert (event["job"]["namespace"], event["job"]["name"]) == ("prod", "t.y")
     assert event["inputs"][0]["namespace"] == "file"
@@ -47,10 +46,14 @@ def test_a_run_says_what_is_made_of_what():
 
 
 def test_all_events_of_a_job_are_of_one_run_and_every_facet_says_who_made_it():
-    events = [begun(job(), MADE, "n", 0.0), begun(job(attempt=2), MADE, "n", 1.0), ended(job(JobState.DONE), MADE, "n")]
+    events = [
+        run_started_event(job(), MADE, "n", 0.0),
+        run_started_event(job(attempt=2), MADE, "n", 1.0),
+        run_ended_event(job(JobState.DONE), MADE, "n"),
+    ]
     assert [event["eventType"] for event in events] == ["START", "RUNNING", "COMPLETE"]
     assert len({event["run"]["runId"] for event in events}) == 1
-    other = begun(replace(job(), job_id="job-2"), MADE, "n", 0.0)
+    other = run_started_event(replace(job(), job_id="job-2"), MADE, "n", 0.0)
     assert other["run"]["runId"] != events[0]["run"]["runId"]
 
     def facets(node) -> Iterator[dict]:
@@ -69,7 +72,7 @@ def test_all_events_of_a_job_are_of_one_run_and_every_facet_says_who_made_it():
     [(JobState.DONE, "COMPLETE"), (JobState.DONE_WITH_ERRORS, "COMPLETE"), (JobState.CANCELLED, "ABORT")],
 )
 def test_ends_are_told_as_openlineage_has_them(state, kind):
-    event = ended(job(state, table_version=9, ended_at=60.0), MADE, "n")
+    event = run_ended_event(job(state, table_version=9, ended_at=60.0), MADE, "n")
     assert (event["eventType"], event["eventTime"]) == (kind, "1970-01-01T00:01:00+00:00")
     (output,) = event["outputs"]
     assert output["facets"]["version"]["datasetVersion"] == "9"
@@ -78,7 +81,7 @@ def test_ends_are_told_as_openlineage_has_them(state, kind):
 
 def test_a_failure_tells_its_reason_and_no_value_of_a_row():
     error = JobError(kind="Aborted", reason="UDF_FAILED", message="ValueError: no such card 4711")
-    event = ended(job(JobState.FAILED, error=error), MADE, "n")
+    event = run_ended_event(job(JobState.FAILED, error=error), MADE, "n")
     assert event["eventType"] == "FAIL"
     assert "UDF_FAILED" in event["run"]["facets"]["errorMessage"]["message"]
     assert "4711" not in json.dumps(event)
@@ -98,7 +101,7 @@ def test_tables_are_named_as_others_name_them(uri, namespace, name):
 
 def test_a_job_is_told_of_once_when_it_begins_and_once_when_it_ends():
     sent: list[dict] = []
-    told = JobLineage(sent.append, "n")
+    told = LineageReporter(sent.append, "n")
     told.runs(job(), MADE)
     told.runs(job(), MADE)
     told.ends(job(JobState.DONE), MADE)
@@ -113,7 +116,7 @@ def test_jobs_of_an_executor_are_told_of(tmp_path):
 
     async def live() -> None:
         executor = Executor(tmp_path)
-        executor.store.lineage = JobLineage(sent.append, "n")
+        executor.store.lineage = LineageReporter(sent.append, "n")
         spec = BackfillSpec(str(tmp_path), "t", "y")
         cancelled = await executor.jobs.create(spec, "")
         await executor.works()
@@ -180,7 +183,7 @@ def receiver(request) -> Iterator[Receiver]:
 
 @pytest.mark.parametrize("receiver", [(), (503, 503), (0, 0)], indirect=True)
 def test_events_are_posted_with_the_key_and_again_where_the_endpoint_is_busy(receiver, monkeypatch):
-    monkeypatch.setattr(sender, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(lineage, "_PAUSE_SECONDS", 0.001)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     sending = LineageSender(Settings(url=receiver.url, api_key="k3y"))
     sending.send({"n": 1})
@@ -192,7 +195,7 @@ def test_events_are_posted_with_the_key_and_again_where_the_endpoint_is_busy(rec
 
 @pytest.mark.parametrize("receiver", [(307,) * 6], indirect=True)
 def test_the_key_follows_no_redirect(receiver, monkeypatch):
-    monkeypatch.setattr(sender, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(lineage, "_PAUSE_SECONDS", 0.001)
     sending = LineageSender(Settings(url=receiver.url, api_key="k3y"))
     with structlog.testing.capture_logs() as lines:
         sending.send({"n": 1})

@@ -14,15 +14,14 @@ import lance
 import pyarrow as pa
 
 from leman.v1 import jobs_pb2
-from leman_core.functions.python_versions import PYTHON
+from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.plan import OutputField, PlanHeader
 from leman_core.model.table import TableField
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.settings import Settings, Spark
-from leman_executor.convert_previews import preview_from_proto, preview_to_proto
-from leman_executor.previews.function_pool import FunctionPool
-from leman_executor.previews.previews import Previews
-from leman_executor.scheduling.resources import Cluster
+from leman_executor.api.convert_jobs import preview_from_proto, preview_to_proto
+from leman_executor.jobs.function_previews import PreviewPool, Previews
+from leman_executor.scheduling.task_slots import Cluster
 from leman_executor.spark.driver_launch import worker_variables
 
 
@@ -42,7 +41,7 @@ class Trial:
     def __init__(self, folder: Path, rows: pa.Table) -> None:
         self.uri = str(folder / "t.lance")
         lance.write_dataset(rows, self.uri, max_rows_per_file=3, enable_stable_row_ids=True)
-        self.pool = FunctionPool(variables=worker_variables(Spark(conf={"spark.executorEnv.MODEL": "small"})))
+        self.pool = PreviewPool(variables=worker_variables(Spark(conf={"spark.executorEnv.MODEL": "small"})))
         self._services: Any = SimpleNamespace(
             settings=Settings(),
             slots=2,

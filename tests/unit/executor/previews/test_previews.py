@@ -19,7 +19,7 @@ from google.protobuf.duration_pb2 import Duration
 import leman
 from leman.functions import FunctionServer
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import FailedPrecondition, InvalidArgument, ResourceExhausted
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
 from tests.unit.executor.previews.preview_helpers import Trial
 

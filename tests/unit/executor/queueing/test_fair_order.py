@@ -9,7 +9,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_executor.queueing.fair_order import FairOrder, QueuedJob, TurnLimits
+from leman_executor.manager.job_queue import FairOrder, QueuedJob, TurnLimits
 
 DATABASES, CALLERS = ("a", "b", "c"), ("", "x", "y")
 

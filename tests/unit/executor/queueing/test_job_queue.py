@@ -11,19 +11,18 @@ from types import SimpleNamespace
 
 import pytest
 
-from leman_core.model.database import DatabaseLimits, RegisteredDatabase, Registrations
-from leman_core.model.errors import FailedPrecondition, ResourceExhausted, Unavailable
+from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, Registrations
 from leman_core.model.job import Job, JobState, Progress
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import FailedPrecondition, ResourceExhausted, Unavailable
 from leman_core.server.status import from_status, to_status
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Settings
 from leman_executor.history.job_history import JobHistory
-from leman_executor.job_manager.registered_limits import RegisteredLimits, follow
-from leman_executor.jobs.job_attributes import JobAttributes
-from leman_executor.queueing import job_queue
-from leman_executor.queueing.fair_order import QueuedJob, TurnLimits
-from leman_executor.queueing.job_queue import JobQueue
+from leman_executor.manager import job_queue
+from leman_executor.manager.job_admission import JobAttributes
+from leman_executor.manager.job_databases import RegisteredLimits, follow_limits
+from leman_executor.manager.job_queue import JobQueue, QueuedJob, TurnLimits
 from tests.unit.executor.manager_helpers import UDF, Executor, with_executor
 
 MOST = Settings(executor=ExecutorSettings(max_running_jobs=2, max_waiting_jobs=60))
@@ -344,7 +343,7 @@ def test_limits_hold_where_the_registry_cannot_be_read(tmp_path):
         loop = asyncio.get_running_loop()
         assert limits.set(kept.read())
         assert not limits.set(kept.read()), "nothing else is said"
-        following = asyncio.create_task(follow(Broken(), limits, 0.01, lambda: changes.append(1)))
+        following = asyncio.create_task(follow_limits(Broken(), limits, 0.01, lambda: changes.append(1)))
         async with asyncio.timeout(30):
             for _ in range(3):
                 reads.clear()

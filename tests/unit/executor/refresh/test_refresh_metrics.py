@@ -5,7 +5,7 @@ from __future__ import annotations
 from leman_core.model.job import Progress
 from leman_core.model.work import FragmentResult, UnitOutcome
 from leman_executor.jobs.job_metrics import JobMetrics
-from leman_executor.refresh.refresh_metrics import RefreshMetrics
+from leman_executor.refresh.refresh_journal import RefreshMetrics
 
 
 def part(metrics: RefreshMetrics, rows: int, left: int, column: str = "", scratch: str = "scratch table") -> JobMetrics:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.work import FragmentResult, FragmentWork, InFlightRows, WorkUnit
 from leman_executor.scheduling.crash_tracker import Crash, CrashTracker, rows_in_flight
 

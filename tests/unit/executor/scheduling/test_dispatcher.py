@@ -9,17 +9,16 @@ from typing import Any
 
 import pytest
 
-from leman_core.model.store import StoreOptions
+from leman_core.model.databases import StoreOptions
 from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
-from leman_core.model.work import FragmentWork, UdfRef, UnitOutcome, WorkContext, WorkUnit
-from leman_core.storage.object_stores import known
+from leman_core.model.work import FragmentWork, FunctionSpec, UnitOutcome, WorkContext, WorkUnit
+from leman_core.storage import object_stores
 from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
-from leman_executor.worker.links import connected
-from leman_executor.worker.messages import Alive, Done, Hello, WorkerTask
+from leman_executor.worker.worker_link import Alive, Done, Hello, WorkerTask, connect_to_executor
 from leman_executor.worker.worker_loop import ExecutorConnection, run_worker
 from tests.unit.executor.manager_helpers import TASK
 
-_UDF = UdfRef(
+_UDF = FunctionSpec(
     name="f",
     version="1",
     kind=UdfKind.SCALAR,
@@ -106,11 +105,11 @@ class OneUnit(Units):
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "tls"])
 def test_a_worker_hears_of_renewed_credentials_amid_its_unit(encrypted):
     """What a long call gives is stored with the new ones."""
-    before = known._source
+    before = object_stores._source
 
     def work(endpoint: ExecutorEndpoint) -> tuple[list[str], list[bool]]:
         tokens, stops = [], []
-        with connected(endpoint.host, endpoint.port, endpoint.certificate) as link:
+        with connect_to_executor(endpoint.host, endpoint.port, endpoint.certificate) as link:
             connection = ExecutorConnection(link)
             connection.say(Hello("job", endpoint.secret))
             assert connection.context() == CONTEXT
@@ -118,10 +117,10 @@ def test_a_worker_hears_of_renewed_credentials_amid_its_unit(encrypted):
             assert unit is not None
             for _ in range(2):  # it is told once
                 connection.say(Alive())
-                while known.options_of("gs://lake/t.lance") is None:
+                while object_stores.options_of("gs://lake/t.lance") is None:
                     connection.take_in()
                 stops.append(connection.asked_to_stop())
-                options = known.options_of("gs://lake/t.lance")
+                options = object_stores.options_of("gs://lake/t.lance")
                 tokens.append(options.token if options else "")
             connection.say(Done(UnitOutcome("u", ())))
             assert connection.next_unit() is None
@@ -137,11 +136,11 @@ def test_a_worker_hears_of_renewed_credentials_amid_its_unit(encrypted):
         await dispatcher.close(endpoint)
         await dispatcher.stop()
 
-    known.use(known.GivenStores())
+    object_stores.set_store_source(object_stores.GivenStores())
     try:
         asyncio.run(asyncio.wait_for(scenario(), 20))
     finally:
-        known.use(before)
+        object_stores.set_store_source(before)
 
 
 async def _on_the_wire(*, encrypted: bool) -> tuple[bytes, str]:
@@ -160,7 +159,7 @@ async def _on_the_wire(*, encrypted: bool) -> tuple[bytes, str]:
         await asyncio.gather(copy(reader, back), copy(there, writer), return_exceptions=True)
 
     def work(port: int) -> None:
-        with connected("127.0.0.1", port, endpoint.certificate) as link:
+        with connect_to_executor("127.0.0.1", port, endpoint.certificate) as link:
             connection = ExecutorConnection(link)
             connection.say(Hello("job", endpoint.secret))
             assert connection.context() == CONTEXT

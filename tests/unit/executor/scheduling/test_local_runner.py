@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from leman_core.model.work import ProgressReport, UdfRef, UnitOutcome, WorkContext, WorkUnit
+from leman_core.model.work import FunctionSpec, ProgressReport, UnitOutcome, WorkContext, WorkUnit
 from leman_executor.scheduling import local_runner
-from leman_executor.scheduling.cancelled import Cancelled
+from leman_executor.scheduling.dispatcher import Cancelled
 from leman_executor.scheduling.local_runner import LocalRunner
 from tests.unit.executor.executor_helpers import Lab
 
@@ -42,7 +42,7 @@ class Units:
 
 
 def sql_context(lab: Lab, expression: str, **changes: object) -> WorkContext:
-    ref = UdfRef(
+    ref = FunctionSpec(
         name="sql",
         version="v1",
         kind=UdfKind.SQL,

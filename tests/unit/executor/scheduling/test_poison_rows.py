@@ -11,11 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
-from leman_core.model.ranges import RowRange, chunks, merge, subtract, total
+from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, split_range, subtract_ranges
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, FragmentWork, InFlightRows, UnitOutcome, WorkUnit
-from leman_executor.scheduling.crash_tracker import Crash, CrashTracker
-from leman_executor.scheduling.poison_rows import decide
+from leman_executor.scheduling.crash_tracker import Crash, CrashTracker, decide_after_crash
 from leman_executor.scheduling.work_queue import WorkQueue
 from tests.unit.executor.scheduling.test_work_queue import plans, task
 
@@ -67,7 +66,7 @@ class World:
             self.deaths += 1
             crash = self.crashes.lost(unit)
             self.work_queue.give_back(unit, crash.held, crash.stored)
-            decision = decide(crash, self.crashes, udf)
+            decision = decide_after_crash(crash, self.crashes, udf)
             if decision.error is not None:
                 raise decision.error from None
             if decision.quarantined is not None:
@@ -84,20 +83,20 @@ class World:
             self._range(unit, work, rows, refs)
         known = [r.range for r in work.checkpoints]
         if work.finish:
-            assert not subtract([RowRange(0, work.task.physical_rows)], [*known, *work.ranges]), (
+            assert not subtract_ranges([RowRange(0, work.task.physical_rows)], [*known, *work.ranges]), (
                 "finished with rows unknown"
             )
             self.finished.add(work.fragment_id)
             self.crashes.settled(work.fragment_id)
         staged = object() if work.finish else None
-        result = FragmentResult(work.fragment_id, tuple(refs), staged=staged, rows_evaluated=total(work.ranges))  # type: ignore[arg-type]
+        result = FragmentResult(work.fragment_id, tuple(refs), staged=staged, rows_evaluated=count_offsets(work.ranges))  # type: ignore[arg-type]
         self.crashes.passed(unit.unit_id, result)
         return result
 
     def _range(self, unit: WorkUnit, work: FragmentWork, rows: RowRange, refs: list[CheckpointRef]) -> None:
         safe = rows.start
         doomed = {f.offset for f in work.quarantined}
-        for part in chunks(rows, unit.slice_rows or self.rng.choice([1, 7, 64, 500])):
+        for part in split_range(rows, unit.slice_rows or self.rng.choice([1, 7, 64, 500])):
             self.crashes.heard(unit.unit_id, InFlightRows(work.fragment_id, (part,)))
             self._chance()
             for offset in range(part.start, part.end):
@@ -109,7 +108,7 @@ class World:
                 covered = RowRange(safe, part.end)
                 refs.append(CheckpointRef(f"{unit.unit_id}-{work.fragment_id}-{safe}", covered))
                 self.crashes.heard(unit.unit_id, InFlightRows(work.fragment_id, stored=refs[-1]))
-                self.done[work.fragment_id] = merge([*self.done[work.fragment_id], covered])
+                self.done[work.fragment_id] = merge_ranges([*self.done[work.fragment_id], covered])
                 safe = part.end
 
     def _chance(self) -> None:
@@ -127,7 +126,7 @@ def test_poison_rows_are_found_and_all_others_computed(tasks, workers, kills, da
     assert world.quarantined == poison
     assert world.finished == {t.fragment_id for t in tasks}
     for plan in tasks:
-        assert not subtract(plan.missing, world.done[plan.fragment_id])
+        assert not subtract_ranges(plan.missing, world.done[plan.fragment_id])
     assert world.deaths <= (DEATHS + 1) * len(poison) + kills
     assert world.work_queue.empty
 
@@ -142,7 +141,7 @@ def test_deaths_do_not_depend_on_the_size_of_the_slice(rows):
         crashes.heard(unit.unit_id, InFlightRows(0, (held,)))
         crash = crashes.lost(unit)
         work_queue.give_back(unit, crash.held, crash.stored)
-        decision = decide(crash, crashes, SKIPPING)
+        decision = decide_after_crash(crash, crashes, SKIPPING)
         if decision.quarantined is not None:
             break
         unit = work_queue.take()
@@ -161,7 +160,7 @@ def lose_three_times(udf: UdfDefinition, overran: float = 0.0):
         work = FragmentWork(FragmentTask(3, 10, 0, Reason.MISSING, "", "", ()), (RowRange(4, 5),), finish=True)
         unit = WorkUnit(f"u{n}", (work,), slice_rows=min(n, 1))  # the first one was not suspect yet
         crashes.heard(unit.unit_id, InFlightRows(3, (RowRange(4, 5),), overran_seconds=overran))
-        decisions.append(decide(crashes.lost(unit), crashes, udf))
+        decisions.append(decide_after_crash(crashes.lost(unit), crashes, udf))
     return decisions
 
 
@@ -210,4 +209,4 @@ def test_a_row_that_is_not_alone_is_not_blamed():
         crashes.heard("u", InFlightRows(0, (RowRange(0, 1),)))
         crash = crashes.lost(unit)
         assert isinstance(crash, Crash)
-        assert decide(crash, crashes, SKIPPING).quarantined is None
+        assert decide_after_crash(crash, crashes, SKIPPING).quarantined is None

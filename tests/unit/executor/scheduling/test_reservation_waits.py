@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.work import FragmentResult
-from leman_executor.scheduling.reservation_waits import ReservationWaits
+from leman_executor.scheduling.stalls import ReservationWaits
 
 ROWS = RowRange(0, 60)
 

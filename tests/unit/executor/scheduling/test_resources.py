@@ -8,12 +8,11 @@ import psutil
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import FailedPrecondition
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import Resources, UdfDefinition, UdfKind
 from leman_core.settings import Spark
-from leman_executor.scheduling.resources import Cluster, SlotProfile, TaskSlots, slots_for
-from leman_executor.spark.spark_runner import SparkRunner
-from leman_executor.spark.spark_task import resource_profile
+from leman_executor.scheduling.task_slots import Cluster, SlotProfile, TaskSlots, slots_for
+from leman_executor.spark.spark_runner import SparkRunner, resource_profile
 
 GIB = 1 << 30
 MACHINE = Cluster(local=True, cores=4, memory_bytes=16 * GIB)

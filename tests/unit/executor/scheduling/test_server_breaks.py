@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_core.model.work import ProgressReport, ServerAnswers
-from leman_executor.scheduling.server_breaks import MOST_BROKEN, MOST_LOST, ServerBreaks
+from leman_executor.scheduling.crash_tracker import MOST_BROKEN, MOST_LOST, ServerBreaks
 
 
 def report(unit: str, lost: int, answered: int = 0) -> ProgressReport:

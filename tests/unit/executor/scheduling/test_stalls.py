@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from leman_core.model.job import Stall
 from leman_core.model.plan import FragmentTask, Reason
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.work import FragmentWork, InFlightRows, WorkUnit
 from leman_executor.scheduling.crash_tracker import CrashTracker
 from leman_executor.scheduling.stalls import WorkerWatch

@@ -12,15 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
-from leman_core.model.ranges import RowRange, merge, subtract, total
+from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, subtract_ranges
 from leman_core.model.work import FragmentResult, Timings, UnitFailure, UnitOutcome, WorkUnit
-from leman_executor.scheduling.reassigned import given_back
-from leman_executor.scheduling.unit_sizes import UnitSizes
-from leman_executor.scheduling.work_queue import WorkQueue
+from leman_executor.scheduling.crash_tracker import give_back_outcome
+from leman_executor.scheduling.work_queue import UnitSizes, WorkQueue
 
 
 def task(fragment_id: int, rows: int, missing: list[RowRange]) -> FragmentTask:
-    covered = subtract([RowRange(0, rows)], missing)
+    covered = subtract_ranges([RowRange(0, rows)], missing)
     refs = tuple(CheckpointRef(f"c{fragment_id}-{r.start}", r) for r in covered)
     return FragmentTask(
         fragment_id, rows, 0, Reason.MISSING, "f" * 32, "p", (), missing=tuple(missing), checkpoints=refs
@@ -46,14 +45,14 @@ class Simulation:
             left: list[RowRange] = []
             if ranges and unit.budget_seconds and self.rng.random() < 0.4:
                 cut = self.rng.randint(ranges[0].start, ranges[-1].end)
-                left = subtract(ranges, [RowRange(0, cut)])
-            did = subtract(ranges, left)
-            self.done[work.fragment_id] = merge([*self.done[work.fragment_id], *did])
+                left = subtract_ranges(ranges, [RowRange(0, cut)])
+            did = subtract_ranges(ranges, left)
+            self.done[work.fragment_id] = merge_ranges([*self.done[work.fragment_id], *did])
             staged = None
             known = [r.range for r in work.checkpoints]
             if work.finish and not left:
                 whole = [RowRange(0, work.task.physical_rows)]
-                assert not subtract(whole, [*known, *did]), "finished with rows unknown"
+                assert not subtract_ranges(whole, [*known, *did]), "finished with rows unknown"
                 self.finished.add(work.fragment_id)
                 staged = object()
             refs = () if staged else tuple(CheckpointRef(f"n{work.fragment_id}-{r.start}", r) for r in did)
@@ -63,7 +62,7 @@ class Simulation:
                     checkpoints=refs,
                     left=tuple(left),
                     staged=staged,  # type: ignore[arg-type]
-                    rows_evaluated=total(did),
+                    rows_evaluated=count_offsets(did),
                 )
             )
         return UnitOutcome(unit.unit_id, tuple(results), timings=Timings(udf=self.rng.random()))
@@ -76,7 +75,7 @@ def plans(draw: st.DrawFn) -> list[FragmentTask]:
         rows = draw(st.integers(1, 500))
         cuts = sorted(draw(st.lists(st.integers(0, rows), max_size=4)))
         covered = [RowRange(a, b) for a, b in zip(cuts[::2], cuts[1::2], strict=False) if a < b]
-        tasks.append(task(fragment_id, rows, subtract([RowRange(0, rows)], covered)))
+        tasks.append(task(fragment_id, rows, subtract_ranges([RowRange(0, rows)], covered)))
     return tasks
 
 
@@ -107,7 +106,7 @@ def test_everything_is_handed_out_once_and_finished(tasks, workers, cost, task_s
         assert work_queue.outstanding == len(out)
     assert world.finished == set(world.tasks)
     for fragment_id, plan in world.tasks.items():
-        assert world.done[fragment_id] == merge(plan.missing)
+        assert world.done[fragment_id] == merge_ranges(plan.missing)
     assert work_queue.rows_left == 0
 
 
@@ -145,12 +144,12 @@ def worked(unit: WorkUnit, cost: float, fixed: float = 0.0) -> tuple[UnitOutcome
     for work in unit.works:
         ranges = list(work.ranges)
         cut = ranges[0].start + able if ranges else 0
-        did = merge([r for a in ranges if (r := a.intersect(RowRange(0, cut)))])
-        able = max(0, able - total(did))
-        left = tuple(subtract(ranges, did))
+        did = merge_ranges([r for a in ranges if (r := a.intersect(RowRange(0, cut)))])
+        able = max(0, able - count_offsets(did))
+        left = tuple(subtract_ranges(ranges, did))
         staged: object = object() if work.finish and not left else None
         refs = () if staged else tuple(CheckpointRef(f"{unit.unit_id}-{r.start}", r) for r in did)
-        results.append(FragmentResult(work.fragment_id, refs, left, staged=staged, rows_evaluated=total(did)))  # type: ignore[arg-type]
+        results.append(FragmentResult(work.fragment_id, refs, left, staged=staged, rows_evaluated=count_offsets(did)))  # type: ignore[arg-type]
     seconds = (before - able) * cost
     waiting = fixed * sum(bool(result.rows_evaluated or result.staged) for result in results)
     timings = Timings(udf=seconds, read=waiting / 2, write=waiting / 2, fixed=waiting)
@@ -198,7 +197,7 @@ def test_the_time_that_a_function_takes_to_be_set_up_makes_no_row_dear():
     measured(work_queue, unit, Timings(udf=1.0, load=30.0), 1000)
     following = work_queue.take()
     assert following is not None
-    assert total(following.works[0].ranges) == 30_000, "thirty seconds of a millisecond each"
+    assert count_offsets(following.works[0].ranges) == 30_000, "thirty seconds of a millisecond each"
 
 
 def test_rows_of_a_unit_that_then_got_no_server_do_not_count_as_free():
@@ -213,7 +212,7 @@ def test_rows_of_a_unit_that_then_got_no_server_do_not_count_as_free():
     assert unit is not None
     first = FragmentResult(unit.works[0].fragment_id, staged=object(), rows_evaluated=300)  # type: ignore[arg-type]
     no_server = UnitFailure("FUNCTION_UNAVAILABLE", "none could be had", elsewhere=True)
-    outcome = given_back(UnitOutcome(unit.unit_id, (first,), no_server, Timings(udf=90.0)), unit, {})
+    outcome = give_back_outcome(UnitOutcome(unit.unit_id, (first,), no_server, Timings(udf=90.0)), unit, {})
     work_queue.note(outcome)
     untold.note(outcome)
     assert (work_queue._sizes.seconds_per_row, untold.seconds_per_row) == (costs, None)
@@ -236,7 +235,7 @@ def test_a_large_fragment_is_spread_over_all_workers_once_the_cost_is_known():
     assert work_queue.first_units() == []
     first = [work_queue.take() for _ in range(4)]
     assert all(u is not None and u.works[0].fragment_id == 0 for u in first)
-    rows = [total(w.ranges) for u in first for w in u.works]
+    rows = [count_offsets(w.ranges) for u in first for w in u.works]
     assert rows == sorted(rows, reverse=True), "pieces shrink towards the end"
 
 
@@ -244,7 +243,7 @@ def test_task_size_means_exactly_that():
     work_queue = WorkQueue([task(0, 250, [RowRange(0, 250)])], 2, task_size=100)
     sizes = []
     while (unit := work_queue.take()) is not None:
-        sizes.append(total(unit.works[0].ranges))
+        sizes.append(count_offsets(unit.works[0].ranges))
     assert sizes == [100, 100, 50]
 
 
@@ -275,7 +274,7 @@ def order(diversity: int) -> list[int]:
     found = []
     while (unit := work_queue.take()) is not None:
         (work,) = unit.works
-        assert total(work.ranges) == 10
+        assert count_offsets(work.ranges) == 10
         found.append(work.fragment_id)
     return found
 
@@ -298,7 +297,7 @@ def test_diversity_without_a_size_or_a_cost_cuts_smaller_pieces():
     tasks = [task(i, 400, [RowRange(0, 400)]) for i in range(2)]
     unit = WorkQueue(tasks, 2, diversity=2).take()
     assert unit is not None
-    assert total(unit.works[0].ranges) == 200
+    assert count_offsets(unit.works[0].ranges) == 200
     assert unit.budget_seconds
 
 
@@ -306,9 +305,9 @@ def measured(work_queue: WorkQueue, unit: WorkUnit, timings: Timings, done: int)
     """The unit comes back with the time it took for so many rows of its first fragment, and gives back the others."""
     results = []
     for work in unit.works:
-        rows = min(done, total(work.ranges))
+        rows = min(done, count_offsets(work.ranges))
         done -= rows
-        left = subtract(work.ranges, [RowRange(work.ranges[0].start, work.ranges[0].start + rows)])
+        left = subtract_ranges(work.ranges, [RowRange(work.ranges[0].start, work.ranges[0].start + rows)])
         refs = (CheckpointRef(f"m{work.fragment_id}", RowRange(0, rows)),) if rows else ()
         results.append(FragmentResult(work.fragment_id, checkpoints=refs, left=tuple(left), rows_evaluated=rows))
     work_queue.note(UnitOutcome(unit.unit_id, tuple(results), timings=timings))
@@ -330,9 +329,9 @@ def test_a_fragment_is_not_cut_where_most_of_the_time_goes_into_storing(timings,
     following = work_queue.take()
     assert following is not None
     (work,) = following.works
-    assert (total(work.ranges) < 99_000) is cut
+    assert (count_offsets(work.ranges) < 99_000) is cut
     assert work.finish is not cut
-    assert following.budget_seconds >= 3 * total(work.ranges) / 1000
+    assert following.budget_seconds >= 3 * count_offsets(work.ranges) / 1000
 
 
 def test_a_size_of_units_holds_where_storing_takes_the_time():
@@ -342,7 +341,7 @@ def test_a_size_of_units_holds_where_storing_takes_the_time():
     measured(work_queue, first, Timings(write=1.0), 100)
     following = work_queue.take()
     assert following is not None
-    assert [total(w.ranges) for w in following.works] == [100]
+    assert [count_offsets(w.ranges) for w in following.works] == [100]
 
 
 def test_a_unit_of_whole_fragments_is_not_filled_up_with_a_part_of_the_next():
@@ -350,5 +349,5 @@ def test_a_unit_of_whole_fragments_is_not_filled_up_with_a_part_of_the_next():
     work_queue = WorkQueue(tasks, 4, seconds_per_row=0.02)
     unit = work_queue.take()
     assert unit is not None
-    assert [total(w.ranges) for w in unit.works] == [100], "an eighth of 1,200 rows is 150"
+    assert [count_offsets(w.ranges) for w in unit.works] == [100], "an eighth of 1,200 rows is 150"
     assert unit.works[0].finish

@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
-from leman_core.model.ranges import RowRange, subtract, total
-from leman_core.model.task_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.plan_columns import PlannedTasks, UntouchedFragments
+from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
-from leman_executor.scheduling import open_fragments
-from leman_executor.scheduling.open_fragments import OpenFragment
-from leman_executor.scheduling.work_queue import WorkQueue
+from leman_executor.scheduling import work_queue as open_fragments
+from leman_executor.scheduling.work_queue import OpenFragment, WorkQueue
 from tests.unit.executor.scheduling.test_work_queue import plans, task
 
 
@@ -50,13 +49,13 @@ class PlainFragments:
         return [scope_of(f.task) for f in self._all if f.out or f.lost]
 
     def changed(self, fragment: OpenFragment) -> None:
-        fragment.filed_rows = total(fragment.missing)
+        fragment.filed_rows = count_offsets(fragment.missing)
         if fragment.settled:
             self._settled.add(fragment.fragment_id)
 
     @property
     def rows_left(self) -> int:
-        return sum(total(f.missing) + total(f.suspects) for f in self)
+        return sum(count_offsets(f.missing) + count_offsets(f.suspects) for f in self)
 
     @property
     def ready(self) -> int:
@@ -64,7 +63,7 @@ class PlainFragments:
 
     @property
     def waiting(self) -> int:
-        return sum(bool(total(f.missing)) for f in self)
+        return sum(bool(count_offsets(f.missing)) for f in self)
 
     @property
     def busy(self) -> int:
@@ -80,7 +79,7 @@ class PlainFragments:
         return next(iter(self._by_size()), None)
 
     def _by_size(self) -> list[OpenFragment]:
-        return sorted((f for f in self if f.missing), key=lambda f: (-total(f.missing), f.fragment_id))
+        return sorted((f for f in self if f.missing), key=lambda f: (-count_offsets(f.missing), f.fragment_id))
 
     def next_in_turn(self, diversity: int) -> OpenFragment | None:
         self._turn = [f for f in self._turn if f.missing and f.fragment_id not in self._settled]
@@ -104,8 +103,8 @@ def _result(work: FragmentWork, rng: random.Random) -> FragmentResult:
     pieces = [list(work.ranges), [], []]
     if work.ranges and rng.random() < 0.5:
         cut = RowRange(0, rng.randint(work.ranges[0].start, work.ranges[-1].end))
-        pieces[0] = subtract(work.ranges, [cut])
-        pieces[rng.choice([1, 1, 1, 2])] = subtract(work.ranges, pieces[0])
+        pieces[0] = subtract_ranges(work.ranges, [cut])
+        pieces[rng.choice([1, 1, 1, 2])] = subtract_ranges(work.ranges, pieces[0])
     elif rng.random() < 0.8:
         pieces = [[], list(work.ranges), []]
     left, done, busy = pieces
@@ -117,7 +116,7 @@ def _result(work: FragmentWork, rng: random.Random) -> FragmentResult:
         tuple(left),
         tuple(busy),
         staged=staged,  # type: ignore[arg-type]
-        rows_evaluated=total(done),
+        rows_evaluated=count_offsets(done),
     )
 
 
@@ -252,4 +251,4 @@ def test_only_who_assembles_a_fragment_is_told_of_all_its_checkpoints():
     last = work_queue.take()
     assert last is not None
     (work,) = last.works
-    assert (work.finish, total(ref.range for ref in work.checkpoints)) == (True, 400)
+    assert (work.finish, count_offsets(ref.range for ref in work.checkpoints)) == (True, 400)

@@ -9,11 +9,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from leman_core.model.errors import LemanError, ResourceExhausted
+from leman_core.model.service_errors import LemanError, ResourceExhausted
 from leman_executor.scheduling.dispatcher import ExecutorEndpoint
-from leman_executor.spark import capacity_watch, readiness, spark_runner, standalone_capacity, worker_problems
-from leman_executor.spark.capacity_watch import CapacityWatch
-from leman_executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of, masters
+from leman_executor.spark import cluster_readiness, spark_runner, worker_problems
+from leman_executor.spark.cluster_readiness import CapacityWatch
+from leman_executor.spark.worker_problems import Capacity, WorkerSize, capacity_of, standalone_masters
 from tests.unit.executor.spark.test_worker_problems import CLUSTER, Workers, until
 
 FULL, FREE, TAKEN = (
@@ -54,9 +54,9 @@ def test_a_master_that_does_not_know_the_application_tells_nothing():
 
 
 def test_the_masters_of_a_url():
-    assert list(masters("spark://one:7077,two:7078")) == [("one", 7077), ("two", 7078)]
-    assert list(masters("spark://[::1]:7077")) == [("[::1]", 7077)]
-    assert list(masters("yarn")) == list(masters("k8s://https://host:443")) == []
+    assert list(standalone_masters("spark://one:7077,two:7078")) == [("one", 7077), ("two", 7078)]
+    assert list(standalone_masters("spark://[::1]:7077")) == [("[::1]", 7077)]
+    assert list(standalone_masters("yarn")) == list(standalone_masters("k8s://https://host:443")) == []
 
 
 def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
@@ -66,12 +66,12 @@ def test_of_several_masters_the_one_that_leads_is_heard(monkeypatch):
         return {"stands by": 1, "leads": 2}[host]
 
     pages = {1: {"activeapps": [], "status": "STANDBY"}, 2: page(0, "WAITING", used=4)}
-    monkeypatch.setattr(standalone_capacity, "_web_port", web_port)
-    monkeypatch.setattr(standalone_capacity, "_page", lambda _host, port: pages[port])
+    monkeypatch.setattr(worker_problems, "_web_port", web_port)
+    monkeypatch.setattr(worker_problems, "_page", lambda _host, port: pages[port])
     context = SimpleNamespace(applicationId="app-1")
-    assert standalone_capacity.look(context, "spark://dead:1,stands by:1,leads:1") == FULL
-    assert standalone_capacity.look(context, "spark://dead:1") is None
-    assert standalone_capacity.look(context, "yarn") is None
+    assert worker_problems.read_capacity(context, "spark://dead:1,stands by:1,leads:1") == FULL
+    assert worker_problems.read_capacity(context, "spark://dead:1") is None
+    assert worker_problems.read_capacity(context, "yarn") is None
 
 
 @pytest.mark.parametrize(
@@ -199,8 +199,8 @@ def test_a_job_that_no_worker_could_ever_run_waits_as_long_as_a_larger_one_may_r
     limits = {"start_seconds": 3600.0, "busy_seconds": 3600.0}
     limits["busy_seconds" if reason == "CLUSTER_BUSY" else "start_seconds"] = 0.2
     made = Workers(monkeypatch, **limits, conf=conf)
-    monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
-    monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: with_workers(size))
+    monkeypatch.setattr(cluster_readiness, "_ASK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_readiness.worker_problems, "read_capacity", lambda *_: with_workers(size))
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     context = SimpleNamespace(process_name=lambda _salt: "f@1 x")
     try:
@@ -216,8 +216,8 @@ def full(monkeypatch):
     """Workers that do not come, as the cluster is full."""
     made = Workers(monkeypatch, start_seconds=0.1, busy_seconds=0.3)
     made.capacity = FULL
-    monkeypatch.setattr(capacity_watch, "_ASK_SECONDS", 0.01)
-    monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: made.capacity)
+    monkeypatch.setattr(cluster_readiness, "_ASK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_readiness.worker_problems, "read_capacity", lambda *_: made.capacity)
     monkeypatch.setattr(spark_runner.msgspec.json, "encode", lambda _: b"{}")
     yield made
     made.end()
@@ -238,7 +238,7 @@ def test_a_full_cluster_is_no_trouble_and_jobs_are_accepted(full):
 
 def test_workers_that_have_registered_and_are_not_ready_yet_are_no_trouble(full, monkeypatch):
     """They may have an environment of hundreds of megabytes to unpack: they do reach the driver."""
-    monkeypatch.setattr(readiness, "cores", lambda _: 4)
+    monkeypatch.setattr(cluster_readiness, "total_cores", lambda _: 4)
     full.runner._threads.submit(full.runner._look_for_workers)
     begin = time.monotonic()
     until(lambda: time.monotonic() - begin > 3 * 0.1 or full.runner.trouble)

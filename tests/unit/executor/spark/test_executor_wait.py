@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from leman_core.model.errors import FailedPrecondition, LemanError
+from leman_core.model.service_errors import FailedPrecondition, LemanError
 from leman_core.settings import Spark
-from leman_executor.scheduling.resources import SlotProfile
+from leman_executor.scheduling.task_slots import SlotProfile
 from leman_executor.spark import spark_conf
-from leman_executor.spark.executor_wait import ExecutorWait, RoomWait
-from leman_executor.spark.readiness import ClusterReadiness
-from leman_executor.spark.standalone_capacity import Capacity, WorkerSize, capacity_of
+from leman_executor.spark.cluster_readiness import ClusterReadiness, ExecutorWait, RoomWait
+from leman_executor.spark.worker_problems import Capacity, WorkerSize, capacity_of
 
 MASTER = "spark://one:7077"
 GIB = 1 << 30

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from leman_executor.spark.import_path import without_archives
+from leman_executor.spark.daemon_startup import without_archives
 
 
 @pytest.fixture

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from leman_core.model.errors import Unavailable
-from leman_executor.spark import java_runtime
+from leman_core.model.service_errors import Unavailable
+from leman_executor.spark import driver_launch
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def java(tmp_path, monkeypatch):
 )
 def test_one_that_will_do_or_does_not_say(java, release):
     java(release)
-    java_runtime.check()
+    driver_launch.check_java()
 
 
 @pytest.mark.parametrize(
@@ -42,15 +42,15 @@ def test_one_that_will_do_or_does_not_say(java, release):
 def test_one_that_will_not_do(java, release, told):
     java(release)
     with pytest.raises(Unavailable, match=told) as caught:
-        java_runtime.check()
+        driver_launch.check_java()
     assert caught.value.reason == "SPARK_NOT_STARTED"
 
 
 def test_none(tmp_path, monkeypatch):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(Unavailable, match=r"has no bin/java: install one \(apt-get install openjdk-17"):
-        java_runtime.check()
+        driver_launch.check_java()
     monkeypatch.delenv("JAVA_HOME")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Unavailable, match="no java on PATH, and JAVA_HOME is not set: install one"):
-        java_runtime.check()
+        driver_launch.check_java()

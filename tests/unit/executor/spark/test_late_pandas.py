@@ -9,16 +9,16 @@ import pytest
 
 _PROGRAM = """
 import sys
-from leman_core.process.absent_modules import without
-with without("pandas"):
+from leman_core.process.blocked_imports import blocked_imports
+with blocked_imports("pandas"):
     import lance, pyarrow, pyarrow.dataset
-from leman_executor.spark import late_pandas
-late_pandas.expect()
+from leman_executor.spark import daemon_startup
+daemon_startup.expect_pandas()
 {before}
 import pandas
 made = pyarrow.array(pandas.Series([1.0, None]))
 print(made.null_count, pandas.__spec__.loader is pandas.__loader__, type(pandas.__loader__).__name__)
-print(len([finder for finder in sys.meta_path if "late_pandas" in type(finder).__module__]))
+print(len([finder for finder in sys.meta_path if "daemon_startup" in type(finder).__module__]))
 print(lance.write_dataset(pandas.DataFrame({{"x": [1, 2]}}), "memory://").count_rows())
 """
 
@@ -45,7 +45,7 @@ def test_pyarrow_and_lance_know_a_pandas_that_came_later(before):
 
 
 def test_pyarrow_would_not_know_it_otherwise():
-    assert _printed(_PROGRAM.replace("late_pandas.expect()", "").format(before=""))[0] == "0"
+    assert _printed(_PROGRAM.replace("daemon_startup.expect_pandas()", "").format(before=""))[0] == "0"
 
 
 def test_a_pandas_that_pyarrow_refuses_can_be_imported():

@@ -49,7 +49,7 @@ def test_it_runs_elsewhere_with_what_was_installed_as_editable(environment, tmp_
         names = archive.getnames()
         archive.extractall(home, filter="fully_trusted")
     assert not [name for name in names if name.endswith(".jar") or "site-packages/tests" in name]
-    look = "import sys, ssl, mine, leman_core.model.errors, leman_executor.spark.pack_env, importlib.util\n"
+    look = "import sys, ssl, mine, leman_core.model.service_errors, leman_executor.spark.pack_env, importlib.util\n"
     look += "print(sys.prefix, mine.WHERE, importlib.util.find_spec('leman').origin, *sys.path)"
     command = [home / "bin" / "python", "-I", "-c", look]
     said = subprocess.check_output(command, env={"PATH": "/usr/bin:/bin"}, text=True, cwd="/")

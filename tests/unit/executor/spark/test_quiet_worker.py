@@ -16,7 +16,7 @@ from types import ModuleType
 
 os.environ["PYTHON_DAEMON_KILL_WORKER_ON_FLUSH_FAILURE"] = "1"
 from pyspark import daemon
-from leman_executor.spark.quiet_worker import quiet_when_spark_is_gone
+from leman_executor.spark.daemon_startup import quiet_worker
 
 def main(infile, outfile):
     outfile.write(b"the end of a task")
@@ -27,7 +27,7 @@ stand_in.main = main
 ours, theirs = socket.socketpair()
 theirs.close()
 try:
-    quiet_when_spark_is_gone(daemon.worker)(ours, True)
+    quiet_worker(daemon.worker)(ours, True)
 except BaseException:
     traceback.print_exc()
     os._exit(2)

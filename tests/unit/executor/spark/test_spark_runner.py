@@ -18,20 +18,19 @@ import psutil
 import pytest
 from pyspark import SparkContext
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_core.model.udf import ErrorPolicy, UdfKind
-from leman_core.model.work import UdfRef
+from leman_core.model.work import FunctionSpec
 from leman_core.settings import Spark
-from leman_executor.scheduling.cancelled import Cancelled
-from leman_executor.scheduling.dispatcher import ExecutorEndpoint
-from leman_executor.scheduling.resources import SlotProfile
-from leman_executor.spark import driver_jvm, driver_launch, function_processes, readiness, spark_runner, spark_task
+from leman_executor.scheduling.dispatcher import Cancelled, ExecutorEndpoint
+from leman_executor.scheduling.task_slots import SlotProfile
+from leman_executor.spark import cluster_readiness, driver_jvm, driver_launch, function_processes, spark_runner
+from leman_executor.spark.idle_tasks import IdleTasks, receive_task
 from leman_executor.spark.spark_runner import SparkRunner
-from leman_executor.spark.standing_tasks import StandingTasks, asked
-from leman_executor.worker.messages import WorkerTask
+from leman_executor.worker.worker_link import WorkerTask
 
 ADDRESS = ExecutorEndpoint("127.0.0.1", 1, "job-1", "s3cret")
-FUNCTION = UdfRef(
+FUNCTION = FunctionSpec(
     name="f",
     version="1",
     kind=UdfKind.SCALAR,
@@ -49,7 +48,7 @@ FUNCTION = UdfRef(
 @dataclass
 class Context:
     uri: str
-    udf: UdfRef
+    udf: FunctionSpec
     env: str = "sesame"
 
     def process_name(self, _salt: bytes) -> str:
@@ -128,7 +127,7 @@ def context():
 
 @pytest.fixture
 def runner(context, monkeypatch):
-    monkeypatch.setattr(spark_task, "RDD", lambda found, _context: found)
+    monkeypatch.setattr(spark_runner, "RDD", lambda found, _context: found)
     monkeypatch.setattr(spark_runner, "_LINGER_SECONDS", 0.0)
     runner = SparkRunner(Spark())
     runner._context = context
@@ -239,7 +238,7 @@ def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, cont
 
 
 @pytest.fixture
-def standing(runner, context, tmp_path_factory, monkeypatch) -> StandingTasks:
+def standing(runner, context, tmp_path_factory, monkeypatch) -> IdleTasks:
     """Tasks of a Spark job that wait."""
     monkeypatch.setattr(runner, "_folder", SimpleNamespace(sockets=tmp_path_factory.mktemp("s")))
     runner._standing_count = 2
@@ -255,7 +254,7 @@ def test_a_job_takes_the_tasks_that_wait_and_new_ones_wait_when_it_is_over(runne
 
     async def work() -> None:
         workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
-        told = await asyncio.to_thread(asked, standing.address, 1)
+        told = await asyncio.to_thread(receive_task, standing.address, 1)
         assert msgspec.json.decode(told, type=WorkerTask).hello.secret == "s3cret"
         assert runner._standing is None
         runner._stand()
@@ -296,7 +295,7 @@ def test_tasks_that_are_of_no_use_to_a_job_end(runner, context, standing, many):
 
     async def work() -> None:
         workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, many, profile))
-        assert await asyncio.to_thread(asked, standing.address, 0) == ""
+        assert await asyncio.to_thread(receive_task, standing.address, 0) == ""
         context.finish.set()
         await workers
 
@@ -310,7 +309,7 @@ def test_tasks_that_are_of_no_use_to_a_job_end(runner, context, standing, many):
 def test_a_job_that_has_the_tasks_that_waited_is_cancelled(runner, context, standing, stopped_for_good):
     async def work() -> None:
         workers = asyncio.ensure_future(runner.run_workers(ADDRESS, CONTEXT, 2))
-        assert await asyncio.to_thread(asked, standing.address, 0)
+        assert await asyncio.to_thread(receive_task, standing.address, 0)
         if stopped_for_good:
             runner.cancel("job-1")
         else:
@@ -367,7 +366,7 @@ class FakeLaunched:
         self.folder, self.chosen, self.overran = None, dict[str, str](), threading.Event()
         monkeypatch.setattr(spark_runner.LaunchedJvm, "begin", self._begin)
         monkeypatch.setattr(spark_runner, "connect", lambda _: "gateway")
-        monkeypatch.setattr(spark_runner.java_runtime, "check", lambda: None)
+        monkeypatch.setattr(spark_runner.driver_launch, "check_java", lambda: None)
         monkeypatch.setattr(SparkContext, "_gateway", None)
 
     def _begin(self, _: Spark, *, archived: bool) -> FakeLaunched:
@@ -415,7 +414,7 @@ def test_what_executors_of_a_cluster_have_is_as_spark_says(monkeypatch):
     runner = SparkRunner(Spark(master="spark://127.0.0.1:7077", conf={"spark.executor.memory": "512m"}))
     FakeLaunched(monkeypatch)
     monkeypatch.setattr(spark_runner, "open_context", lambda *_: context)
-    monkeypatch.setattr(readiness, "executor_cores", lambda _: (2, 4))
+    monkeypatch.setattr(cluster_readiness, "executor_cores", lambda _: (2, 4))
     monkeypatch.setattr(runner, "_look_for_workers", lambda: None)
     monkeypatch.setattr(driver_jvm, "driver_process", lambda: None)
     runner.start()
@@ -490,7 +489,7 @@ class Launcher:
         program.chmod(0o755)
         monkeypatch.setenv("SPARK_HOME", str(folder))
         monkeypatch.setattr(SparkContext, "_gateway", None)
-        monkeypatch.setattr(spark_runner.java_runtime, "check", lambda: None)
+        monkeypatch.setattr(spark_runner.driver_launch, "check_java", lambda: None)
         scratch = str(folder / "scratch")
         self.runner = SparkRunner(Spark(class_archive=False, scratch_dir=scratch, driver_start_seconds=seconds))
 
@@ -559,7 +558,7 @@ def test_a_jvm_that_comes_up_after_all_says_nothing(monkeypatch, tmp_path):
     program.write_text("#!/bin/sh\necho hello\n")
     program.chmod(0o755)
     monkeypatch.setenv("SPARK_HOME", str(tmp_path))
-    assert driver_launch.last_words({"spark.a": "b"}) == ""
+    assert driver_launch.startup_error({"spark.a": "b"}) == ""
 
 
 def test_a_session_that_is_for_the_first_job_is_told_to_start():

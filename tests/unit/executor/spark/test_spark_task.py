@@ -11,7 +11,7 @@ import pytest
 
 import leman_executor
 from leman_executor.spark import function_processes
-from leman_executor.spark.spark_task import task_function
+from leman_executor.spark.spark_runner import task_function
 
 
 def test_nothing_of_sparks_sql_is_used():
@@ -25,7 +25,7 @@ def test_nothing_of_sparks_sql_is_used():
 def test_the_bridge_to_the_jvm_imports_no_pandas():
     """Asked in a process of its own, as this one may have it."""
     program = (
-        "import sys, leman_executor.spark.context as c; c.SparkContext._ensure_initialized = lambda **_: None;"
+        "import sys, leman_executor.spark.driver_jvm as c; c.SparkContext._ensure_initialized = lambda **_: None;"
         " c.SparkContext.getOrCreate = lambda _: None; c.SparkConf = lambda: type('Conf', (), {'setAll': list})();"
         " c.open_context({}); from pyspark.sql.types import NumpyScalarConverter as N; N().can_convert(1);"
         " print('pyspark.testing.utils' in sys.modules, 'pandas' in sys.modules)"

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from leman_executor.spark.standing_tasks import StandingTasks, asked
+from leman_executor.spark.idle_tasks import IdleTasks, receive_task
 
 SECONDS = 10.0
 
 
 @pytest.fixture
 def tasks(short_folder):
-    tasks = StandingTasks(short_folder, 2)
+    tasks = IdleTasks(short_folder, 2)
     yield tasks
     tasks.close()
 
@@ -31,11 +31,11 @@ def pool():
         yield pool
 
 
-def ask(pool: ThreadPoolExecutor, tasks: StandingTasks, number: int) -> Future[str]:
-    return pool.submit(asked, tasks.address, number)
+def ask(pool: ThreadPoolExecutor, tasks: IdleTasks, number: int) -> Future[str]:
+    return pool.submit(receive_task, tasks.address, number)
 
 
-def until_waiting(tasks: StandingTasks, count: int) -> None:
+def until_waiting(tasks: IdleTasks, count: int) -> None:
     """Returns when so many tasks wait: a connection is taken in the order in which it came."""
     while len(tasks._waiting) < count:
         probe = socket.socket(socket.AF_UNIX)
@@ -46,8 +46,8 @@ def until_waiting(tasks: StandingTasks, count: int) -> None:
 
 
 def test_what_a_spark_job_says_itself_is_asked_of_nobody():
-    assert asked("null", 0) == "null"
-    assert asked('{"host": "h"}', 1) == '{"host": "h"}'
+    assert receive_task("null", 0) == "null"
+    assert receive_task('{"host": "h"}', 1) == '{"host": "h"}'
 
 
 def test_tasks_wait_until_there_is_a_job(pool, tasks):
@@ -71,7 +71,7 @@ def test_a_job_of_fewer_workers_lets_the_others_end(pool, tasks):
     assert ask(pool, tasks, 1).result(SECONDS) == "", "tried again"
 
 
-@pytest.mark.parametrize("end", [StandingTasks.dismiss, StandingTasks.close])
+@pytest.mark.parametrize("end", [IdleTasks.dismiss, IdleTasks.close])
 def test_tasks_that_no_job_comes_for_end(pool, tasks, end):
     waits = ask(pool, tasks, 0)
     until_waiting(tasks, 1)
@@ -106,10 +106,10 @@ def test_a_folder_whose_name_is_too_long_for_a_socket(tmp_path):
     folder = tmp_path / ("x" * 100)
     folder.mkdir()
     with pytest.raises(OSError, match="too long"):
-        StandingTasks(folder, 2)
+        IdleTasks(folder, 2)
     assert not list(folder.iterdir())
 
 
 def test_nothing_is_left_in_the_folder(short_folder):
-    StandingTasks(short_folder, 1).close()
+    IdleTasks(short_folder, 1).close()
     assert not list(short_folder.iterdir())

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 from leman_core.http.listener import HttpListener
-from leman_core.model.errors import InvalidArgument, Unavailable
+from leman_core.model.service_errors import InvalidArgument, Unavailable
 from leman_core.process import temp_folders
 from leman_core.process.temp_folders import socket_folder
 from leman_core.settings import Settings
-from leman_executor.spark.standing_tasks import StandingTasks
+from leman_executor.spark.idle_tasks import IdleTasks
 from leman_executor.spark.temp_folder import TempFolder
 
 
@@ -118,7 +118,7 @@ def test_sockets_have_short_paths_however_long_that_of_the_temporary_folder_is(m
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(bound))
         bound.unlink()
-    standing = StandingTasks(scratch.sockets, 1)
+    standing = IdleTasks(scratch.sockets, 1)
     standing.close()
     assert len(HttpListener(Settings()).inner_address) < 100
     scratch.remove()

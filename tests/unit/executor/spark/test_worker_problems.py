@@ -12,15 +12,15 @@ import pyarrow as pa
 import pytest
 import structlog.testing
 
-from leman_core.model.errors import FailedPrecondition, Unavailable
+from leman_core.model.service_errors import FailedPrecondition, Unavailable
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.settings import Spark, Udf
 from leman_executor.jobs import job_environment as job_services
 from leman_executor.jobs.job_environment import JobEnvironment
 from leman_executor.scheduling.dispatcher import Dispatcher, ExecutorEndpoint
-from leman_executor.spark import address, readiness, spark_conf, spark_runner, worker_problems
-from leman_executor.spark.address import CallbackAddress, callback_address, has_cluster, warn_of_open_spark
-from leman_executor.spark.context import cause
+from leman_executor.spark import cluster_readiness, spark_conf, spark_runner, worker_problems
+from leman_executor.spark.driver_jvm import java_cause
+from leman_executor.spark.spark_conf import CallbackAddress, callback_address, has_cluster, warn_of_open_spark
 from leman_executor.spark.spark_runner import SparkRunner
 
 CLUSTER = "spark://127.0.0.1:7077"
@@ -150,11 +150,11 @@ BAD_VALUE = (
 
 
 def test_sparks_own_words_say_why_it_does_not_start():
-    words = cause(RuntimeError(BAD_VALUE))
+    words = java_cause(RuntimeError(BAD_VALUE))
     assert words == "org.apache.spark.SparkIllegalArgumentException: [INVALID_CONF_VALUE.TYPE_MISMATCH] The value 'abc'"
-    deeper = cause(RuntimeError(f"{BAD_VALUE}Caused by: java.net.BindException: in use\n\tat x.y(z)"))
+    deeper = java_cause(RuntimeError(f"{BAD_VALUE}Caused by: java.net.BindException: in use\n\tat x.y(z)"))
     assert deeper == "Caused by: java.net.BindException: in use"
-    assert cause(RuntimeError("An error occurred while calling o1.x")) == "An error occurred while calling o1.x"
+    assert java_cause(RuntimeError("An error occurred while calling o1.x")) == "An error occurred while calling o1.x"
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ class Workers:
         self.ended = threading.Semaphore(0)
         monkeypatch.setattr(spark_runner, "_LOOK_SECONDS", 0.01)
         monkeypatch.setattr(spark_runner, "_AGAIN_SECONDS", 0.01)
-        monkeypatch.setattr(readiness, "failed_tasks", lambda *_: iter(self.said))
+        monkeypatch.setattr(cluster_readiness, "failed_tasks", lambda *_: iter(self.said))
         monkeypatch.setattr(self.runner, "_run_spark_job", self.collect)
         context = SimpleNamespace(getConf=lambda: {"spark.driver.port": "7100"}, cancelJobsWithTag=self.cancel)
         self.runner._context = context
         self.runner._readiness.context = context
-        monkeypatch.setattr(readiness, "cores", lambda _: 0)
-        monkeypatch.setattr(readiness.standalone_capacity, "look", lambda *_: None)
+        monkeypatch.setattr(cluster_readiness, "total_cores", lambda _: 0)
+        monkeypatch.setattr(cluster_readiness.worker_problems, "read_capacity", lambda *_: None)
         monkeypatch.setattr(self.runner, "slots", lambda _: 4)
 
     def collect(self, *_: object) -> None:
@@ -295,10 +295,10 @@ def test_workers_follow_the_cores_of_the_cluster_unless_the_settings_say(monkeyp
         settings = SimpleNamespace(executor=SimpleNamespace(slots=slots), udf=Udf())
         services = SimpleNamespace(slots=slots or 2, settings=settings, spark=spark, cluster=None)
         udf = UdfDefinition("f", "1", UdfKind(kind), (), pa.int64(), entrypoint="" if kind == "sql" else "m:f")
-        job_services.slots_of(udf, concurrency, services)
+        job_services.task_slots_for(udf, concurrency, services)
     assert wanted == [12, 3, 2, 2]
 
 
 def test_an_address_of_this_machine_is_told_from_others():
-    assert address._is_ours("127.0.0.1")
-    assert not address._is_ours("192.0.2.7")
+    assert spark_conf._is_ours("127.0.0.1")
+    assert not spark_conf._is_ours("192.0.2.7")

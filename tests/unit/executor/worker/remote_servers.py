@@ -14,16 +14,15 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import flight
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from leman_core.model.work import InFlightRows, ProgressReport, RemoteRef, ServerAccess, UdfRef
-from leman_executor.scheduling.server_breaks import ServerBreaks
-from leman_executor.worker.answer_watch import AnswerWatch, AwaitedAnswer
+from leman_core.model.work import FunctionSpec, InFlightRows, ProgressReport, RemoteRef, ServerAccess
+from leman_executor.scheduling.crash_tracker import ServerBreaks
+from leman_executor.worker.call_guards import Watchdog
 from leman_executor.worker.evaluator import Evaluator
-from leman_executor.worker.remote_errors import BatchNotes
-from leman_executor.worker.remote_function import RemoteFunction
-from leman_executor.worker.suspect_turns import SuspectTurns
-from leman_executor.worker.watchdog import Watchdog
+from leman_executor.worker.remote_calls import RemoteFunction, SuspectLock
+from leman_executor.worker.remote_server import AnswerWatch, AwaitedAnswer
+from leman_executor.worker.user_errors import BatchNotes
 
 DEADLY = 666
 
@@ -124,7 +123,7 @@ def ref(
         patience_seconds=seconds.get("patience", 60.0),
         answer_seconds=seconds.get("answer", 0.0),
     )
-    return UdfRef(
+    return FunctionSpec(
         name="twice",
         version=version,
         kind=UdfKind.REMOTE,
@@ -144,7 +143,7 @@ def ref(
 def made(
     *servers: ServerAccess | str,
     time: Time | None = None,
-    suspects: SuspectTurns | None = None,
+    suspects: SuspectLock | None = None,
     notes: BatchNotes | None = None,
     **more: Any,
 ) -> RemoteFunction:

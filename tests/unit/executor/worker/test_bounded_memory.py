@@ -5,12 +5,12 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.ranges import RowRange
-from leman_core.storage.checkpoints import InMemoryCheckpointStore
-from leman_core.storage.checkpoints.rows import Piece, to_checkpoint
-from leman_executor.worker import computed_rows, fragment_writer
-from leman_executor.worker.computed_rows import KnownRows
+from leman_core.model.row_positions import RowRange
+from leman_core.storage.checkpoint_records import Piece, to_checkpoint
+from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
+from leman_executor.worker import fragment_writer, row_checkpoints
 from leman_executor.worker.fragment_writer import Unwritten
+from leman_executor.worker.row_checkpoints import KnownRows
 
 ROW_BYTES = 1000
 
@@ -34,8 +34,8 @@ class Recorder:
 @pytest.fixture
 def small_steps(monkeypatch):
     monkeypatch.setattr(fragment_writer, "_EMIT_BYTES", 4 * ROW_BYTES)
-    monkeypatch.setattr(computed_rows, "_STEP_BYTES", 4 * ROW_BYTES)
-    monkeypatch.setattr(computed_rows, "_FIRST_ROWS", 2)
+    monkeypatch.setattr(row_checkpoints, "_STEP_BYTES", 4 * ROW_BYTES)
+    monkeypatch.setattr(row_checkpoints, "_FIRST_ROWS", 2)
 
 
 def test_evaluated_rows_are_written_before_the_chunk_is_through(small_steps):

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.work import Timings
-from leman_executor.worker.meter import Meter
-from leman_executor.worker.watchdog import Call, Watchdog
+from leman_executor.worker.call_guards import Call, Watchdog
+from leman_executor.worker.unit_runtime import UnitMetrics
 from tests.unit.executor.executor_helpers import Lab
 
 
@@ -138,7 +138,7 @@ def test_time_in_which_storage_does_not_answer_is_told_from_time_for_bytes():
         def send(self, report) -> None: ...
         def in_flight(self, in_flight) -> None: ...
 
-    meter = Meter("u1", Nobody())
+    meter = UnitMetrics("u1", Nobody())
     meter.waited(0.5, 10_000_000)
     assert meter.timings.fixed == pytest.approx(0.4)
     meter.waited(0.05, 1 << 30)

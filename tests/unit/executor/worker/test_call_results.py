@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pytest
 
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from leman_executor.worker.call_results import own
+from leman_executor.worker.call_results import own_values
 from leman_executor.worker.evaluator import Evaluated, Evaluator, JobFailing
 from tests.integration.types.type_cases import CASES
 
@@ -250,9 +250,9 @@ def test_an_iterator_that_gives_one_object_again_and_again_gives_its_contents():
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.title)
 def test_memory_of_its_own_holds_the_values_of_every_type(case):
     values = case.make()
-    assert own(values).equals(values)
-    assert own(values).type == values.type
-    assert not _addresses(own(values)) & _addresses(values)
+    assert own_values(values).equals(values)
+    assert own_values(values).type == values.type
+    assert not _addresses(own_values(values)) & _addresses(values)
 
 
 def _addresses(values: pa.Array) -> set[int]:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.udf import UdfKind
-from leman_core.storage.checkpoints.rows import Piece
-from leman_core.storage.column_file_writer import ColumnFileWriter
+from leman_core.storage.checkpoint_records import Piece
+from leman_core.storage.column_files import ColumnFileWriter
 from leman_core.storage.scan import CHUNK_ROWS
 from leman_executor.worker.fragment_writer import FragmentWriter
 from tests.unit.executor.executor_helpers import Lab

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.storage.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk
-from leman_executor.worker.chunk_merging import gathered
+from leman_executor.worker.sql_source import merge_chunks
 
 
 def chunk(start: int, rows: int, kept: int | None = None, values: pa.Array | None = None) -> Chunk:
@@ -42,7 +42,7 @@ def test_the_same_rows_come_in_the_same_order(sizes: list[tuple[int, float]], se
     for rows, share in sizes:
         given_chunks.append(chunk(start, rows, int(rows * share)))
         start += rows
-    found = list(gathered(iter(given_chunks), each_takes(seconds)))
+    found = list(merge_chunks(iter(given_chunks), each_takes(seconds)))
     at = 0
     for part in found:
         assert part.covered.start == at
@@ -55,18 +55,18 @@ def test_the_same_rows_come_in_the_same_order(sizes: list[tuple[int, float]], se
 
 
 def test_fast_ones_are_joined_up_to_the_bound_of_rows() -> None:
-    found = list(gathered(iter(chunks(*[8192] * 20)), never))
+    found = list(merge_chunks(iter(chunks(*[8192] * 20)), never))
     assert [part.covered.rows for part in found] == [CHUNK_ROWS, CHUNK_ROWS, 4 * 8192]
 
 
 def test_fast_ones_are_joined_up_to_the_bound_of_bytes() -> None:
     wide = pa.array([b"x" * (CHUNK_BYTES // 8)] * 3)
-    found = list(gathered((chunk(3 * i, 3, values=wide) for i in range(4)), never))
+    found = list(merge_chunks((chunk(3 * i, 3, values=wide) for i in range(4)), never))
     assert [part.covered.rows for part in found] == [6, 6]
 
 
 def test_one_that_took_long_goes_on_at_once() -> None:
-    found = list(gathered(iter(chunks(10, 10, 10)), each_takes(1.0)))
+    found = list(merge_chunks(iter(chunks(10, 10, 10)), each_takes(1.0)))
     assert [part.covered.rows for part in found] == [10, 10, 10]
 
 
@@ -75,7 +75,7 @@ def test_what_came_before_an_error_goes_on_before_it() -> None:
         yield from chunks(10, 10)
         raise ValueError("no value")
 
-    found = gathered(failing(), never)
+    found = merge_chunks(failing(), never)
     assert next(found).covered == RowRange(0, 20)
     with pytest.raises(ValueError, match="no value"):
         next(found)
@@ -83,4 +83,4 @@ def test_what_came_before_an_error_goes_on_before_it() -> None:
 
 def test_dictionaries_are_not_joined() -> None:
     parts = [chunk(2 * i, 2, values=pa.array([f"a{i}", None]).dictionary_encode()) for i in range(3)]
-    assert [part.covered.rows for part in gathered(iter(parts), never)] == [2, 2, 2]
+    assert [part.covered.rows for part in merge_chunks(iter(parts), never)] == [2, 2, 2]

@@ -14,11 +14,9 @@ from leman_core.model.udf import UdfKind
 from leman_core.model.work import WorkUnit
 from leman_core.settings import Settings
 from leman_executor.jobs.work_context import work_context
-from leman_executor.worker import user_errors
-from leman_executor.worker.processes import function_process
-from leman_executor.worker.processes.masked_values import MASK, MaskedValues
-from leman_executor.worker.processes.messages import Request
-from leman_executor.worker.processes.printed_lines import PrintedLines
+from leman_executor.worker import function_pool, user_errors
+from leman_executor.worker.function_pool import Request
+from leman_executor.worker.process_environment import MASK, MaskedValues, PrintedLines
 from leman_executor.worker.unit_runner import UnitRunner
 from tests.unit.executor.manager_helpers import HEADER, UDF
 
@@ -51,7 +49,7 @@ def test_what_runs_in_the_services_is_given_nothing():
 def masked(monkeypatch):
     made = MaskedValues()
     monkeypatch.setattr("leman_executor.worker.user_errors.masked", made)
-    monkeypatch.setattr("leman_executor.worker.processes.printed_lines.masked", made)
+    monkeypatch.setattr("leman_executor.worker.process_environment.masked", made)
     made.take([VALUE, VALUE[:9], "ab"])
     return made
 
@@ -60,10 +58,10 @@ def test_what_a_function_raised_does_not_tell_a_value(masked):
     try:
         raise ValueError(f"401 for https://x?key={VALUE}&key=sk-a%2Fvalue%20that%3Dnobody%20sees, about ab")
     except ValueError as error:
-        failure = user_errors.failure(error, 0, 0, 1)
+        failure = user_errors.to_row_failure(error, 0, 0, 1)
     assert failure.message == f"401 for https://x?key={MASK}&key={MASK}, about ab"
     assert "nobody" not in failure.traceback
-    assert user_errors.shown({"key": VALUE}) == f"{{'key': '{MASK}'}}"
+    assert user_errors.format_value({"key": VALUE}) == f"{{'key': '{MASK}'}}"
 
 
 def test_what_a_function_prints_does_not_tell_a_value(masked, tmp_path):
@@ -111,7 +109,7 @@ def test_what_ends_a_task_outright_does_not_tell_a_value(masked, error, told):
     def run(_task, _say):
         raise error
 
-    answer = function_process._answer(Request(""), run, lambda _state: None, lambda _content: None)
+    answer = function_pool._answer(Request(""), run, lambda _state: None, lambda _content: None)
     assert answer.error == told
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from leman_executor.worker import forked_children
+from leman_executor.worker import call_guards
 from leman_executor.worker.evaluator import Evaluator, JobFailing
 
 SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
@@ -23,7 +23,7 @@ SKIP = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
 @pytest.fixture
 def patient(monkeypatch) -> None:
     """Wait for a child that is slow to come back; this takes no longer than until it is there."""
-    monkeypatch.setattr(forked_children, "_WAIT_SECONDS", 30.0)
+    monkeypatch.setattr(call_guards, "_WAIT_SECONDS", 30.0)
 
 
 @pytest.fixture

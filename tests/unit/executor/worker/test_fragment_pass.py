@@ -13,10 +13,10 @@ import pytest
 
 from leman_core.model import keys, row_states
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
 from leman_core.model.udf import CheckpointBounds, ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from leman_core.storage import column_file_checks, column_files
+from leman_core.storage import column_files
 from leman_executor.coordination.reservations import InProcessReservations
 from leman_executor.worker import unit_runner
 from tests.unit.executor.executor_helpers import Lab
@@ -48,7 +48,7 @@ def test_whole_fragments_are_written_without_checkpoints(lab):
     lab.install(outcome)
     assert lab.values() == {x: 2 * x for x in range(40)}
     for result, field in zip(outcome.results, [pa.field("y", pa.int64())] * 2, strict=True):
-        column_file_checks.verify(lab.uri, result.staged, field)
+        column_files.verify_column_file(lab.uri, result.staged, field)
 
 
 def test_fixed_checkpoint_size_and_resume_without_evaluating_again(lab, tmp_path):
@@ -177,7 +177,7 @@ def test_a_compacted_file_is_extended_by_the_states_that_the_plan_has(lab, tmp_p
     [fragment] = lab.dataset.get_fragments()
     [file] = [str(f.path) for f in fragment.metadata.files]
     states = np.array([RowState.COMPUTED] * 18 + [RowState.FAILED] * 2 + [RowState.UNTOUCHED] * 20, np.uint8)
-    held = row_states.encode(states, frozenset({"f1"}))
+    held = row_states.encode_states(states, frozenset({"f1"}))
     selective = lab.context(lab.udf(double), where="x < 25")
     moved = {"current_file": file, "extend_current": True, "row_states": held}
     work = lab.work(selective, fragment.fragment_id, [(0, 40)], **moved)

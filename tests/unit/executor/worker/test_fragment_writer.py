@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import Unavailable
-from leman_core.model.ranges import RowRange
-from leman_core.storage.checkpoints.rows import Piece
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import Unavailable
+from leman_core.storage.checkpoint_records import Piece
 from leman_executor.worker.fragment_writer import Existing, FragmentWriter
 
 ROWS = 4

@@ -8,17 +8,17 @@ import json
 import cloudpickle
 import pytest
 
-from leman_core.functions.python_versions import PYTHON
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions.function_definitions import PYTHON
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import ErrorPolicy, UdfKind
-from leman_core.model.work import UdfRef
-from leman_executor.worker.function_loading import load
+from leman_core.model.work import FunctionSpec
+from leman_executor.worker.function_loading import load_function
 
 
 def ref_of(**given):
     """A function, with the parts of it that matter to a test."""
     told = {"bundle_uri": "", "bundle_sha256": "", "bundle_python": "", "entrypoint": "", "stateful": False, **given}
-    return UdfRef(
+    return FunctionSpec(
         name="f",
         version="1",
         kind=UdfKind.SCALAR,
@@ -40,7 +40,7 @@ def test_a_bundle_that_gives_nothing_to_call_is_not_loadable(made, stateful):
     bundle = cloudpickle.dumps(made)
     ref = ref_of(bundle_sha256=hashlib.sha256(bundle).hexdigest(), bundle_python=PYTHON, stateful=stateful)
     with pytest.raises(FailedPrecondition) as caught:
-        load(ref, bundle)
+        load_function(ref, bundle)
     assert caught.value.reason == "UDF_NOT_LOADABLE"
 
 
@@ -48,6 +48,6 @@ def test_an_entrypoint_that_cannot_be_imported_is_told_without_where_its_module_
     (tmp_path / "some_features.py").write_text("from json import no_such_name\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(FailedPrecondition) as caught:
-        load(ref_of(entrypoint="some_features:f"))
+        load_function(ref_of(entrypoint="some_features:f"))
     assert "cannot import name 'no_such_name' from 'json'." in caught.value.message
     assert json.__file__ not in caught.value.message

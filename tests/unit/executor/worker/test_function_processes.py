@@ -16,10 +16,10 @@ import msgspec
 import psutil
 import pytest
 
-from leman_executor.worker.messages import Hello, WorkerTask
-from leman_executor.worker.processes import caller as callers
-from leman_executor.worker.processes.caller import FunctionProcessEnded
-from leman_executor.worker.processes.messages import receive
+from leman_executor.spark import function_processes as callers
+from leman_executor.spark.function_processes import FunctionProcessEnded
+from leman_executor.worker.function_pool import receive
+from leman_executor.worker.worker_link import Hello, WorkerTask
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
 SECONDS = 10.0
@@ -54,10 +54,10 @@ class Requests:
 
 _STARTER = """
 import os, sys
-from leman_executor.worker.processes import caller
+from leman_executor.spark import function_processes
 from tests.unit.executor.worker import test_function_processes as here
-caller.run_task = here.do
-started = caller.start(lambda state: None, ())
+function_processes.run_task = here.do
+started = function_processes.start_pool(lambda state: None, ())
 os.set_inheritable(started._requests.fileno(), True)
 here.reassign(started, sys.argv[1])
 sys.stdin.read()
@@ -116,12 +116,15 @@ def test_a_version_keeps_its_process_and_finds_its_surroundings_anew(worker_task
 
 
 def test_variables_of_a_job_are_there_anew_each_time_and_in_no_other_process(worker_tasks):
-    give = "from leman_executor.worker.processes.process_environment import kept; kept.give({'KEY': 'one'}); "
+    give = "from leman_executor.worker.process_environment import kept_environment\n"
+    give += "kept_environment.give({'KEY': 'one'}); "
     look = "said = (os.getpid(), os.environ.get('KEY'))"
     pid, value = worker_tasks.run("keyed@1 one", give + look)
     assert value == "one"
     assert worker_tasks.run("keyed@1 one", look) == (pid, None), "a process goes back to what it was"
-    assert worker_tasks.run("keyed@1 one", f"{give}kept.loaded(); os.environ['KEY'] = 'spoilt'; {look}") == (
+    assert worker_tasks.run(
+        "keyed@1 one", f"{give}kept_environment.loaded(); os.environ['KEY'] = 'spoilt'; {look}"
+    ) == (
         pid,
         "spoilt",
     )
@@ -164,7 +167,7 @@ def test_children_end_when_the_caller_is_killed(starter, tmp_path):
     worker_task = msgspec.json.encode(
         WorkerTask(str(tmp_path / "x"), 0, Hello("job", hide), function="parent@2")
     ).decode()
-    code = "import sys, socket; from leman_executor.worker.processes.caller import Caller\n"
+    code = "import sys, socket; from leman_executor.spark.function_processes import Caller\n"
     code += "Caller(socket.socket(fileno=int(sys.argv[1])), 0).run(sys.argv[2])"
     fd = starter[1]._requests.fileno()
     worker = subprocess.Popen([sys.executable, "-c", code, str(fd), worker_task], pass_fds=[fd])
@@ -222,9 +225,9 @@ def test_closing_what_is_not_the_functions_own_is_an_error_of_the_function(worke
 
 def test_descriptors_that_were_broken_in_another_way_are_noticed(worker_tasks):
     statements = (
-        "from leman_executor.worker.processes import file_descriptors as descriptors\n"
-        "descriptors.check(); import ctypes; ctypes.CDLL(None).close(1)\n"
-        "try: descriptors.check()\n"
+        "from leman_executor.worker.process_environment import check_descriptors\n"
+        "check_descriptors(); import ctypes; ctypes.CDLL(None).close(1)\n"
+        "try: check_descriptors()\n"
         "except Exception as e: said = e.reason"
     )
     assert worker_tasks.run("break@1", statements) == "UDF_BROKE_DESCRIPTORS"

@@ -11,18 +11,17 @@ import time
 import msgspec
 import pytest
 
-from leman_executor.worker.messages import Hello, WorkerTask
-from leman_executor.worker.processes import pool as pools
-from leman_executor.worker.processes.caller import Caller, FunctionProcessEnded
-from leman_executor.worker.processes.messages import IDLE, receive
-from leman_executor.worker.processes.pool import Pool, _Process
+from leman_executor.spark.function_processes import Caller, FunctionProcessEnded
+from leman_executor.worker import function_pool as pools
+from leman_executor.worker.function_pool import IDLE, FunctionPool, _Process, receive
+from leman_executor.worker.worker_link import Hello, WorkerTask
 
 
 def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_now():
     """It would have been the end of a caller that has only just come, and with it of all workers of the daemon."""
     told: list[str] = []
     (first, said), (second, also_said), (spare, other) = (socket.socketpair() for _ in range(3))
-    pool = Pool(first, lambda *_: 0, lambda _: None, ())
+    pool = FunctionPool(first, lambda *_: 0, lambda _: None, ())
     pool._spare = 0
 
     def replace_the_second() -> None:
@@ -44,7 +43,7 @@ def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_
         connection.close()
 
 
-def a_process(pool: Pool, pid: int, idle_since: float) -> tuple[_Process, socket.socket, socket.socket]:
+def a_process(pool: FunctionPool, pid: int, idle_since: float) -> tuple[_Process, socket.socket, socket.socket]:
     """A process of a function that runs somebody's task, its own end of its connection, and the caller's."""
     control, its = socket.socketpair()
     caller, ours = socket.socketpair()
@@ -55,7 +54,7 @@ def a_process(pool: Pool, pid: int, idle_since: float) -> tuple[_Process, socket
     return process, its, ours
 
 
-def look(pool: Pool) -> None:
+def look(pool: FunctionPool) -> None:
     """What is there to hear is heard, and no more."""
     pool._requests.send(b"x")
     pool._look_after(os.getppid())
@@ -67,7 +66,7 @@ def pool(monkeypatch):
     killed: list[int] = []
     monkeypatch.setattr(pools, "_kill_group", killed.append)
     requests, told = socket.socketpair()
-    pool = Pool(told, lambda *_: 0, lambda _: None, ())
+    pool = FunctionPool(told, lambda *_: 0, lambda _: None, ())
     pool._requests, pool._spare = requests, 0
 
     def end_of_round() -> None:

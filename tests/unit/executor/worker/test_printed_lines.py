@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from leman_executor.worker.processes import printed_lines
-from leman_executor.worker.processes.printed_lines import PrintedLines
+from leman_executor.worker import process_environment
+from leman_executor.worker.process_environment import PrintedLines
 
 
 @pytest.fixture
 def stream():
     """A stream, and what came out of it."""
     ours, theirs = os.pipe()
-    lines, text = printed_lines.opened(theirs)
+    lines, text = process_environment.open_printed_lines(theirs)
     PrintedLines.job_id = "job-1"
     yield lines, text, lambda: os.read(ours, 1 << 20).decode()
     PrintedLines.job_id = ""
@@ -42,7 +42,7 @@ def test_lines_are_tagged_when_they_are_whole(stream):
 
 def test_a_line_that_does_not_end_is_not_kept_for_ever(stream, monkeypatch):
     _, text, read = stream
-    monkeypatch.setattr(printed_lines, "_LONGEST", 10)
+    monkeypatch.setattr(process_environment, "_LONGEST", 10)
     text.write("x" * 11)
     text.write("y\n")
     assert read() == "[job-1] " + "x" * 11 + "\n[job-1] y\n"
@@ -57,7 +57,7 @@ def test_text_that_is_no_utf8_is_escaped(stream):
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="a device of Linux")
 def test_a_function_may_print_where_the_log_takes_no_more():
     full = os.open("/dev/full", os.O_WRONLY)
-    lines, text = printed_lines.opened(full)
+    lines, text = process_environment.open_printed_lines(full)
     print("there is no room for this", file=text)
     text.write("nor for a rest")
     lines.end_line()

@@ -6,12 +6,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.functions.remote import servers
-from leman_core.model.errors import FailedPrecondition
+from leman_core.functions import function_servers
+from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
 from leman_executor.worker import user_errors
 from leman_executor.worker.evaluator import Evaluator, JobFailing
-from leman_executor.worker.remote_errors import BatchTooLarge, FunctionLost, NoServer, ServerError
+from leman_executor.worker.user_errors import BatchTooLarge, FunctionLost, NoServer, ServerError
 from tests.unit.executor.worker.remote_servers import (
     SKIP,
     Compressing,
@@ -45,10 +45,10 @@ def test_an_error_of_the_function_is_the_server_s_and_the_next_batch_is_computed
         with pytest.raises(ServerError, match="below") as caught:
             function(batch(-1))
         assert function(batch(1)).to_pylist() == [2]
-    assert user_errors.names(caught.value) == {
+    assert user_errors.error_names(caught.value) == {
         *("my.pack.BadValue", "BadValue", "ValueError", "Exception", "BaseException")
     }
-    failure = user_errors.failure(caught.value, 0, 5, 1)
+    failure = user_errors.to_row_failure(caught.value, 0, 5, 1)
     assert (failure.error_type, failure.message, failure.traceback) == ("my.pack.BadValue", "below", "line 7")
 
 
@@ -87,8 +87,8 @@ def test_a_server_that_answers_twice_is_found_out_before_its_values_count():
 
 def test_an_answer_that_is_too_large_is_not_read_and_comes_in_parts(monkeypatch):
     """A server had its callers take whatever it sent, of which they died."""
-    options = [(name, 20_000 if "receive" in name else value) for name, value in servers._OPTIONS]
-    monkeypatch.setattr(servers, "_OPTIONS", options)
+    options = [(name, 20_000 if "receive" in name else value) for name, value in function_servers._OPTIONS]
+    monkeypatch.setattr(function_servers, "_OPTIONS", options)
     server = Server()
     with running(server):
         with made(server.address) as function, pytest.raises(FunctionLost, match="its answer has more than 256 MiB"):
@@ -101,7 +101,7 @@ def test_an_answer_that_is_too_large_is_not_read_and_comes_in_parts(monkeypatch)
 
 def test_a_batch_that_is_larger_than_servers_take_is_not_sent(monkeypatch):
     """It broke the connection again and again, as if the server had died of it."""
-    monkeypatch.setattr(servers, "MOST_SENT_BYTES", 100)
+    monkeypatch.setattr(function_servers, "MOST_SENT_BYTES", 100)
     server, policy = Server(), ErrorPolicy((ErrorRule(ErrorAction.FAIL),))
     with running(server):
         with made(server.address) as function:
@@ -112,7 +112,7 @@ def test_a_batch_that_is_larger_than_servers_take_is_not_sent(monkeypatch):
         assert server.batches == 0
         with made(server.address, policy=SKIP) as function:
             assert evaluated(function, *range(20), policy=SKIP).values.to_pylist() == [2 * n for n in range(20)]
-            monkeypatch.setattr(servers, "MOST_SENT_BYTES", 7)
+            monkeypatch.setattr(function_servers, "MOST_SENT_BYTES", 7)
             failed = evaluated(function, 1, policy=SKIP).failures
     assert [failure.error_type for failure in failed] == ["BatchTooLarge"]
     assert "the inputs of this row have" in failed[0].message
@@ -120,7 +120,7 @@ def test_a_batch_that_is_larger_than_servers_take_is_not_sent(monkeypatch):
 
 def test_an_answer_that_is_large_once_it_is_decompressed_comes_in_parts_as_one_that_is_sent_so(monkeypatch):
     """It went on as values of any size."""
-    monkeypatch.setattr(servers, "MOST_MESSAGE_BYTES", 1 << 20)
+    monkeypatch.setattr(function_servers, "MOST_MESSAGE_BYTES", 1 << 20)
     server, rows = Compressing(), range(1 << 17, 2 << 17)
     with running(server):
         with made(server.address) as function, pytest.raises(FunctionLost, match="answered too much for") as lost:

@@ -8,17 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from leman_core.model.errors import Unavailable
+from leman_core.model.service_errors import Unavailable
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule
 from leman_executor.coordination.reservations import InProcessReservations
-from leman_executor.scheduling.server_breaks import MOST_LOST
+from leman_executor.scheduling.crash_tracker import MOST_LOST
 from leman_executor.worker import user_errors
 from leman_executor.worker.evaluator import JobFailing
-from leman_executor.worker.meter import Meter
-from leman_executor.worker.remote_errors import FunctionLost
-from leman_executor.worker.remote_function import RemoteFunction
-from leman_executor.worker.suspect_turns import AllHosts, SuspectTurns
-from leman_executor.worker.unit_runner import never
+from leman_executor.worker.remote_calls import RemoteFunction, SharedSuspectLock, SuspectLock
+from leman_executor.worker.unit_runner import never_stopped
+from leman_executor.worker.unit_runtime import UnitMetrics
+from leman_executor.worker.user_errors import FunctionLost
 from tests.unit.executor.worker.remote_servers import (
     DEADLY,
     SKIP,
@@ -46,8 +45,8 @@ def test_a_batch_that_breaks_the_connection_again_and_again_is_to_blame():
     assert "servers' log" in str(caught.value)
     assert "a smaller `batch_size`" in str(caught.value)
     assert one.batches + other.batches == 5
-    assert {"FunctionLost", "WorkerLost", "Exception"} <= user_errors.names(caught.value)
-    assert user_errors.failure(caught.value, 0, 0, 1).error_type == "FunctionLost"
+    assert {"FunctionLost", "WorkerLost", "Exception"} <= user_errors.error_names(caught.value)
+    assert user_errors.to_row_failure(caught.value, 0, 0, 1).error_type == "FunctionLost"
 
 
 def test_a_whole_batch_that_the_policy_tries_again_has_as_many_chances_again():
@@ -67,8 +66,8 @@ def test_batches_that_were_at_work_beside_a_deadly_one_are_not_to_blame(tmp_path
     reservations = InProcessReservations(6.0)
 
     def on_host(n: int) -> RemoteFunction:
-        everywhere = AllHosts(reservations, 6.0, over.is_set) if hosts > 1 else None
-        return made(server.address, suspects=SuspectTurns([server.address], everywhere, tmp_path / str(n % hosts)))
+        everywhere = SharedSuspectLock(reservations, 6.0, over.is_set) if hosts > 1 else None
+        return made(server.address, suspects=SuspectLock([server.address], everywhere, tmp_path / str(n % hosts)))
 
     def innocent(n: int) -> None:
         with on_host(n) as function:
@@ -104,7 +103,7 @@ def test_servers_that_take_batches_and_answer_none_end_the_job_and_no_row_is_to_
     server, heard = Silent(), Heard()
     skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
     with running(server), made(server.address, answer=0.2) as function, pytest.raises(Unavailable) as caught:
-        evaluated(function, 1, 2, policy=skip, notes=Meter("u", heard))
+        evaluated(function, 1, 2, policy=skip, notes=UnitMetrics("u", heard))
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
     assert f"2 times in succession: {server.address} did not answer for 0.2 s" in caught.value.message
     assert "LEMAN_UDF__REMOTE_ANSWER_SECONDS" in caught.value.message
@@ -115,7 +114,7 @@ def test_servers_that_take_batches_and_answer_none_end_the_job_and_no_row_is_to_
 def test_a_row_that_breaks_connections_is_found_by_few_of_them(policy, of_whole):
     """Two rows took thirty of them, by halves; where a death takes seconds that took minutes."""
     server, heard = Server(), Heard()
-    with running(server), made(server.address, policy=policy, notes=(meter := Meter("u", heard))) as function:
+    with running(server), made(server.address, policy=policy, notes=(meter := UnitMetrics("u", heard))) as function:
         result = evaluated(function, *range(1000, 1400), DEADLY, *range(1400, 2000), DEADLY, policy=SKIP, notes=meter)
     assert [f.offset for f in result.failures] == [400, 1001]
     assert heard.error is None
@@ -132,7 +131,9 @@ def test_rows_are_failed_nowhere_while_the_servers_may_be_to_blame(lab, deadly):
         skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
         udf = replace(ref(server.address), error_policy=skip, batch_size=1)
         context = lab.context(udf, checkpoint_seconds=0.0)
-        outcome = lab.run(context, lab.work(context, 0, [(0, 20)]), stopped=stopped if len(deadly) > 4 else never)
+        outcome = lab.run(
+            context, lab.work(context, 0, [(0, 20)]), stopped=stopped if len(deadly) > 4 else never_stopped
+        )
     (result,) = outcome.results
     if len(deadly) > 4:
         assert [(r.start, r.end) for r in result.left] == [(5, 20)]
@@ -148,10 +149,10 @@ def test_servers_that_break_every_connection_are_found_out_after_some_rows():
     retry = ErrorRule(ErrorAction.RETRY, ("FunctionLost",), max_attempts=2)
     policy = ErrorPolicy((retry, ErrorRule(ErrorAction.SKIP)))
     with running(server), made(server.address) as function:
-        evaluated(function, *[DEADLY] * (MOST_LOST - 1), policy=policy, notes=Meter("u", heard))
+        evaluated(function, *[DEADLY] * (MOST_LOST - 1), policy=policy, notes=UnitMetrics("u", heard))
         assert heard.error is None
         assert heard.sums == [(0, n) for n in range(1, MOST_LOST)]
-        evaluated(function, DEADLY, policy=policy, notes=Meter("v", heard))
+        evaluated(function, DEADLY, policy=policy, notes=UnitMetrics("v", heard))
     assert heard.error is not None
     assert "broke 3 times over this batch: " + server.address in heard.error.message
 
@@ -161,7 +162,7 @@ def test_rows_that_break_connections_among_others_end_no_job():
     skip = ErrorPolicy((ErrorRule(ErrorAction.SKIP),))
     values = [*[DEADLY] * (MOST_LOST - 1), -1, DEADLY, 4]  # an error is an answer, too
     with running(server), made(server.address) as function:
-        result = evaluated(function, *values, policy=skip, notes=Meter("u", heard))
+        result = evaluated(function, *values, policy=skip, notes=UnitMetrics("u", heard))
     assert result.values.to_pylist() == [None] * (MOST_LOST + 1) + [8]
     assert heard.sums[-1][1] == MOST_LOST
     assert heard.error is None

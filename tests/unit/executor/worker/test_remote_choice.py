@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from leman_core.functions.remote import servers
+from leman_core.functions import function_servers
 from leman_executor.worker import remote_server
-from leman_executor.worker.remote_errors import NoServer
+from leman_executor.worker.user_errors import NoServer
 from tests.unit.executor.worker.remote_servers import (
     Ends,
     Hung,
@@ -28,16 +28,16 @@ from tests.unit.executor.worker.remote_servers import (
 def hung(monkeypatch):
     """A server that takes 5 s to fail, and when it was asked."""
     monkeypatch.setattr(remote_server, "_slow", {})
-    server, describe = Hung(), servers.describe
+    server, describe = Hung(), function_servers.describe_function
 
     def slow(client, access, function):
         if access.address == server.address:
             server.asked.append(server.time.now)
             server.time.now += 5.0
-            raise servers.unavailable("it hangs")
+            raise function_servers.server_unavailable("it hangs")
         return describe(client, access, function)
 
-    monkeypatch.setattr(servers, "describe", slow)
+    monkeypatch.setattr(function_servers, "describe_function", slow)
     return server
 
 
@@ -69,16 +69,16 @@ def test_where_there_is_no_other_one_it_is_asked_all_the_same(hung, others):
 def test_a_server_that_answers_again_is_avoided_no_more(monkeypatch):
     """Where the other one was away every batch waited five seconds for that, as long as it was avoided."""
     monkeypatch.setattr(remote_server, "_slow", {})
-    server, time, describe, failed = Server(), Time(), servers.describe, []
+    server, time, describe, failed = Server(), Time(), function_servers.describe_function, []
 
     def slow_once(client, access, function):
         if access.address == server.address and not failed:
             failed.append(time.now)
             time.now += 5.0
-            raise servers.unavailable("it hangs")
+            raise function_servers.server_unavailable("it hangs")
         return describe(client, access, function)
 
-    monkeypatch.setattr(servers, "describe", slow_once)
+    monkeypatch.setattr(function_servers, "describe_function", slow_once)
     with running(server):
         for _ in range(2):
             with made(server.address, nowhere(), time=time) as function:

@@ -15,13 +15,13 @@ from pyarrow import flight
 
 import leman
 from leman.functions import FunctionServer
-from leman_core.functions.remote import servers
-from leman_core.model.errors import FailedPrecondition, NotFound, Unavailable
+from leman_core.functions import function_servers
+from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
 from leman_core.model.work import InFlightRows, ProgressReport, ServerAccess
 from leman_executor.worker import remote_server
-from leman_executor.worker.meter import Meter
-from leman_executor.worker.remote_errors import FunctionLost, NoServer
-from leman_executor.worker.remote_function import RemoteFunction
+from leman_executor.worker.remote_calls import RemoteFunction
+from leman_executor.worker.unit_runtime import UnitMetrics
+from leman_executor.worker.user_errors import FunctionLost, NoServer
 from tests.certificates import Authority
 from tests.unit.executor.worker.door import Door
 from tests.unit.executor.worker.remote_servers import DEADLY, Server, Time, batch, made, nowhere, ref, running
@@ -138,7 +138,7 @@ def test_a_server_that_died_over_batches_is_not_said_to_be_away_alone():
 
 @pytest.mark.parametrize("opens", [False, True])
 def test_a_server_that_is_silent_is_said_to_be_so(monkeypatch, opens):
-    monkeypatch.setattr(servers, "DESCRIBE_SECONDS", 5.0 if opens else 0.2)
+    monkeypatch.setattr(function_servers, "DESCRIBE_SECONDS", 5.0 if opens else 0.2)
     monkeypatch.setattr(remote_server, "_OPEN_SECONDS", 0.2)
 
     class Frozen(Server):
@@ -266,7 +266,7 @@ def test_a_server_with_which_tls_fails_is_not_waited_for_like_one_that_is_away()
 
 
 def test_a_certificate_may_be_renewed_meanwhile(monkeypatch):
-    server, describe, failed = Server(), servers.describe, []
+    server, describe, failed = Server(), function_servers.describe_function, []
 
     def renewed(*asked):
         if len(failed) < 3:
@@ -275,7 +275,7 @@ def test_a_certificate_may_be_renewed_meanwhile(monkeypatch):
         return describe(*asked)
 
     with running(server), made(server.address) as function:
-        monkeypatch.setattr(servers, "describe", renewed)
+        monkeypatch.setattr(function_servers, "describe_function", renewed)
         assert function(batch(1)).to_pylist() == [2]
 
 
@@ -290,7 +290,7 @@ def test_others_compute_for_a_server_with_which_tls_fails_and_that_is_told_once(
 
     with running(server):
         wrong, time = server.address.replace("grpc:", "grpc+tls:"), Time()
-        with made(wrong, server.address, time=time, notes=Meter("u", Sink())) as function:
+        with made(wrong, server.address, time=time, notes=UnitMetrics("u", Sink())) as function:
             for n in range(6):
                 assert function(batch(n)).to_pylist() == [2 * n]
                 time.sleep(10.0)

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from leman_core.storage.scan import CHUNK_ROWS
-from leman_executor.worker.source_inputs import first_rows, rows_within
+from leman_executor.worker.row_source import first_rows, rows_within
 
 BYTES = 1 << 16
 

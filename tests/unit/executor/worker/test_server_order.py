@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from leman_executor.worker.server_order import Pace, in_order
+from leman_executor.worker.remote_server import Pace, by_expected_time
 
 
 @dataclass(eq=False)
@@ -22,7 +22,7 @@ def took(name: str, *seconds: float, at_work: int = 0, rows: int = 10) -> Server
 
 
 def order(*servers: Server, now: float = 100.0, rows: int = 10) -> str:
-    return "".join(server.name for server in in_order(servers, rows, now))
+    return "".join(server.name for server in by_expected_time(servers, rows, now))
 
 
 def test_servers_of_which_nothing_is_known_and_equal_ones_stay_in_their_order():

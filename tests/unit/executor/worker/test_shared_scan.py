@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.errors import Aborted
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import Aborted
 from leman_core.storage.scan import Chunk, FragmentReader
-from leman_executor.worker import shared_scan
-from leman_executor.worker.shared_scan import SharedScan
+from leman_executor.worker import sql_source
+from leman_executor.worker.sql_source import SharedScan
 
 ROWS = 100
 WHOLE = RowRange(0, ROWS)
@@ -53,7 +53,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture(autouse=True)
 def chunk_by_chunk(monkeypatch):
-    monkeypatch.setattr(shared_scan, "gathered", iter)
+    monkeypatch.setattr(sql_source, "merge_chunks", iter)
 
 
 def read(scan: SharedScan, member: int) -> tuple[list[int], BaseException | None]:

@@ -12,16 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model.ranges import RowRange, subtract, total
+from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.model.work import WorkUnit
-from leman_core.storage.checkpoints import InMemoryCheckpointStore
-from leman_core.storage.checkpoints.rows import Piece
-from leman_executor.worker import checkpointing
-from leman_executor.worker.checkpointing import Checkpoints
-from leman_executor.worker.slice_sizes import SliceSizer
+from leman_core.storage.checkpoint_records import Piece
+from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
+from leman_executor.worker import row_checkpoints
+from leman_executor.worker.row_checkpoints import Checkpoints
 from leman_executor.worker.unit_runner import UnitRunner
-from leman_executor.worker.unit_runtime import UnitRuntime
+from leman_executor.worker.unit_runtime import SliceSizer, UnitRuntime
 from tests.unit.executor.executor_helpers import Lab
 
 MEGABYTE = 1 << 20
@@ -44,7 +43,7 @@ def wide(x: pa.Array) -> pa.Array:
 @pytest.fixture
 def lab(tmp_path, monkeypatch) -> Lab:
     """10 MB of results, of which 1 MB is held; however slow the machine is, they are cheap."""
-    monkeypatch.setattr(checkpointing, "_WIDE_BYTES_A_SECOND", 0)
+    monkeypatch.setattr(row_checkpoints, "_WIDE_BYTES_A_SECOND", 0)
     calls.clear()
     on_call.clear()
     return Lab(tmp_path, rows=ROWS, per_fragment=ROWS, output=pa.large_binary())
@@ -76,7 +75,7 @@ def test_a_part_of_a_fragment_has_no_column_file_and_is_stored(lab):
     context = context_of(lab)
     outcome = lab.run(context, lab.work(context, 0, [(0, ROWS)], finish=False))
     assert len(stored(lab)) > 5
-    assert subtract([RowRange(0, ROWS)], [c.range for c in outcome.results[0].checkpoints]) == []
+    assert subtract_ranges([RowRange(0, ROWS)], [c.range for c in outcome.results[0].checkpoints]) == []
 
 
 @pytest.mark.parametrize(
@@ -125,11 +124,11 @@ def test_a_unit_that_is_stopped_gives_back_what_it_had_not_checkpointed(lab):
     refs = [c.range for c in result.checkpoints]
     assert refs, "what was held is stored"
     assert refs[0].start > 0, "what was skipped is not"
-    assert subtract([RowRange(0, ROWS)], [*refs, *result.left]) == []
-    assert total(refs) + total(result.left) == ROWS
+    assert subtract_ranges([RowRange(0, ROWS)], [*refs, *result.left]) == []
+    assert count_offsets(refs) + count_offsets(result.left) == ROWS
     calls.clear()
     finish = lab.run(context, lab.work(context, 0, list(result.left), checkpoints=result.checkpoints), unit="u2")
-    assert len(calls) == total(result.left)
+    assert len(calls) == count_offsets(result.left)
     assert_complete(lab, finish)
 
 
@@ -218,7 +217,7 @@ def test_work_at_risk_is_never_more_than_an_interval(lab, seconds_a_row):
 
 
 def test_dear_rows_are_stored_by_time_and_not_skipped(lab, monkeypatch):
-    monkeypatch.setattr(checkpointing, "_WIDE_BYTES_A_SECOND", 10 * MEGABYTE)
+    monkeypatch.setattr(row_checkpoints, "_WIDE_BYTES_A_SECOND", 10 * MEGABYTE)
     context = context_of(lab, checkpoint_max_bytes=100 * MEGABYTE)
     runtime = FakeTools(FakeMeter(), seconds=3.0)
     checkpoints = Checkpoints(

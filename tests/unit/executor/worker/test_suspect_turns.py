@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from leman_core.model.ports import Grant
-from leman_core.model.ranges import RowRange
+from leman_core.model.row_positions import RowRange
+from leman_core.model.work import Grant
 from leman_executor.coordination.reservations import GrantAll, InProcessReservations
-from leman_executor.worker.suspect_turns import AllHosts, SuspectTurns, scope_of
+from leman_executor.worker.remote_calls import SharedSuspectLock, SuspectLock, suspect_scope
 
 SERVER, OTHER = "grpc://127.0.0.1:7815", "grpc://127.0.0.1:7816"
 
@@ -40,8 +40,8 @@ class Asked(InProcessReservations):
 )
 def test_one_suspect_at_a_time_is_tried_on_a_server_whichever_host_and_function_it_is_of(tmp_path, first, second):
     reservations = Asked(6.0)
-    one = SuspectTurns(first, AllHosts(reservations, 6.0, never), tmp_path / "a")
-    other = SuspectTurns(second, AllHosts(reservations, 6.0, never), tmp_path / "b")
+    one = SuspectLock(first, SharedSuspectLock(reservations, 6.0, never), tmp_path / "a")
+    other = SuspectLock(second, SharedSuspectLock(reservations, 6.0, never), tmp_path / "b")
     tried = threading.Event()
 
     def try_other() -> None:
@@ -58,7 +58,7 @@ def test_one_suspect_at_a_time_is_tried_on_a_server_whichever_host_and_function_
 
 def test_suspects_of_other_servers_are_not_waited_for(tmp_path):
     reservations = InProcessReservations(6.0)
-    one, other = (SuspectTurns([at], AllHosts(reservations, 6.0, never), tmp_path) for at in (SERVER, OTHER))
+    one, other = (SuspectLock([at], SharedSuspectLock(reservations, 6.0, never), tmp_path) for at in (SERVER, OTHER))
     with ThreadPoolExecutor(1) as threads, one.one():
 
         def try_other() -> bool:
@@ -75,7 +75,7 @@ def test_functions_that_share_some_of_their_servers_do_not_wait_for_each_other_f
 
     def try_often(n: int) -> None:
         nonlocal at_once, most
-        turns = SuspectTurns(shared[n % 3], AllHosts(reservations, 6.0, never), tmp_path / str(n % 2))
+        turns = SuspectLock(shared[n % 3], SharedSuspectLock(reservations, 6.0, never), tmp_path / str(n % 2))
         for _ in range(20):
             with turns.one():
                 at_once += 1
@@ -95,23 +95,23 @@ def test_what_processes_left_that_died_is_removed_and_what_others_have_is_not(tm
     else_s.write_text("somebody's")
     with held.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with SuspectTurns([SERVER], None, tmp_path).one():
+        with SuspectLock([SERVER], None, tmp_path).one():
             assert not left.exists()
     assert sorted(tmp_path.iterdir()) == [held, else_s]
 
 
 def test_the_turn_of_a_host_that_died_is_over(tmp_path):
     reservations = InProcessReservations(0.05)
-    reservations.reserve(scope_of(SERVER), (RowRange(0, 1),), "dead")
-    with SuspectTurns([SERVER], AllHosts(reservations, 0.05, never), tmp_path).one():
+    reservations.reserve(suspect_scope(SERVER), (RowRange(0, 1),), "dead")
+    with SuspectLock([SERVER], SharedSuspectLock(reservations, 0.05, never), tmp_path).one():
         pass
 
 
 def test_a_reservation_that_never_ends_and_is_not_renewed_counts_for_nothing(tmp_path):
     """Redis's clock was set back."""
     reservations = InProcessReservations(3600.0)
-    reservations.reserve(scope_of(SERVER), (RowRange(0, 1),), "dead")
-    with SuspectTurns([SERVER], AllHosts(reservations, 0.05, never), tmp_path).one():
+    reservations.reserve(suspect_scope(SERVER), (RowRange(0, 1),), "dead")
+    with SuspectLock([SERVER], SharedSuspectLock(reservations, 0.05, never), tmp_path).one():
         pass
 
 
@@ -123,14 +123,14 @@ def test_a_turn_is_kept_for_as_long_as_its_batch_takes(tmp_path):
             renewed.set()
             return super().renew(scopes, holder)
 
-    with SuspectTurns([SERVER], AllHosts(Renewed(0.05), 0.05, never), tmp_path).one():
+    with SuspectLock([SERVER], SharedSuspectLock(Renewed(0.05), 0.05, never), tmp_path).one():
         assert renewed.wait(20)
 
 
 def test_nobody_waits_for_another_host_without_redis_nor_once_the_unit_is_to_stop(tmp_path):
-    with SuspectTurns([SERVER], AllHosts(GrantAll(), 6.0, never), tmp_path).one():
+    with SuspectLock([SERVER], SharedSuspectLock(GrantAll(), 6.0, never), tmp_path).one():
         pass
     reservations = InProcessReservations(6.0)
-    reservations.reserve(scope_of(SERVER), (RowRange(0, 1),), "somebody")
-    with SuspectTurns([SERVER], AllHosts(reservations, 6.0, lambda: True), tmp_path).one():
+    reservations.reserve(suspect_scope(SERVER), (RowRange(0, 1),), "somebody")
+    with SuspectLock([SERVER], SharedSuspectLock(reservations, 6.0, lambda: True), tmp_path).one():
         pass

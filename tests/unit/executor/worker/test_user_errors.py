@@ -185,7 +185,7 @@ def test_a_module_that_is_missing_is_told_with_the_python_that_lacks_it():
     try:
         import no_such_module  # noqa: F401
     except ImportError as error:
-        failed = user_errors.failure(error, 0, 0, 1)
+        failed = user_errors.to_row_failure(error, 0, 0, 1)
     assert failed.message.startswith(f"No module named 'no_such_module' (functions run in {sys.executable}: install it")
     assert "run the services by the Python that has it" in failed.message
     assert user_errors.missing_module(ImportError("no")) == ""
@@ -201,7 +201,7 @@ def test_a_module_that_is_missing_is_told_with_the_python_that_lacks_it():
     ],
 )
 def test_a_function_that_does_something_with_none_is_told_of_null(error, hint):
-    message = user_errors.failure(error, 0, 0, 1).message
+    message = user_errors.to_row_failure(error, 0, 0, 1).message
     assert message.startswith(str(error))
     assert ("where an input is NULL the function is given None" in message) is hint
 

@@ -6,11 +6,10 @@ import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
-from leman_core.model.store import StoreOptions
+from leman_core.model.databases import StoreOptions
 from leman_core.model.work import FragmentWork, WorkUnit
-from leman_core.storage.object_stores import known
-from leman_executor.worker.links import PlainLink, TlsLink, executor_tls
-from leman_executor.worker.messages import Alive, framed
+from leman_core.storage import object_stores
+from leman_executor.worker.worker_link import Alive, PlainLink, TlsLink, executor_tls, framed
 from leman_executor.worker.worker_loop import ExecutorConnection
 from tests.unit.executor.manager_helpers import TASK
 
@@ -53,7 +52,7 @@ def test_a_unit_that_came_early_is_not_taken_for_the_end():
         assert connection.next_unit() == unit
         theirs.sendall(framed(None))
         assert connection.next_unit() is None
-    known.use(known.GivenStores())
+    object_stores.set_store_source(object_stores.GivenStores())
 
 
 def test_a_link_over_tls_sends_while_it_waits_and_carries_large_messages():

@@ -16,7 +16,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 import leman.v1
 import leman_internal.v1
-from leman_core.server.auth.caller import current_caller
+from leman_core.server.callers import current_caller
 from leman_core.server.server import RunningServer, start_server
 from leman_core.settings import Server, Settings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from leman_core.server.auth.requirements import described
-from leman_core.server.flight_calls import FLIGHT
+from leman_core.server.callers import requirement_from_options
+from leman_core.server.routes import FLIGHT
 from tests.unit.core.rpc.auth.every_method import methods
 
 DOCUMENT = Path(__file__).resolve().parents[5] / "docs" / "security.md"
@@ -17,7 +17,7 @@ def table() -> str:
     rows = ["| RPC | role | and the right `code` |", "|---|---|---|"]
     internal = "leman.internal."
     for method in sorted((*methods(), *FLIGHT.methods), key=lambda m: m.full_name.startswith(internal)):
-        asked = described(method)
+        asked = requirement_from_options(method)
         where = " or ".join(f"`{'.'.join(path)}`" for path in asked.code_where)
         code = "yes" if asked.code else f"where {where} is set" if where else ""
         rows.append(f"| `{asked.method}` | {asked.role} | {code} |")

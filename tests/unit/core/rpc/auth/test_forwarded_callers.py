@@ -11,7 +11,7 @@ from cryptography import x509
 from google.protobuf.message_factory import GetMessageClass
 
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc
-from leman_core.server.auth.forwarded_identity import FORWARDED_BY, KEYS
+from leman_core.server.callers import FORWARDED_BY, KEYS
 from leman_core.server.tls import channel_credentials
 from leman_core.settings import Server
 from tests.certificates import Authority

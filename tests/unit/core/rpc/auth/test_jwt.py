@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import InvalidArgument, Unauthenticated, Unavailable
-from leman_core.server.auth import jwt_tokens, signing_keys
-from leman_core.server.auth.authentication import Authenticator
+from leman_core.model.service_errors import InvalidArgument, Unauthenticated, Unavailable
+from leman_core.server import authentication
+from leman_core.server.authentication import Authenticator
 from leman_core.settings import Jwt, Server, Settings
 from tests.unit.core.rpc.auth.every_method import NO_CONNECTION, error_info
 from tests.unit.core.rpc_helpers import client, running
@@ -214,7 +214,7 @@ def test_keys_are_read_once_and_again_when_a_token_has_another_but_not_for_each(
         fresh = issuer.token(OTHER_RSA_KEY, kid="two")
         assert await told(known, fresh) == "TOKEN_INVALID", "read a moment ago: not again"
         assert issuer.asked == 1
-        monkeypatch.setattr(signing_keys, "_PAUSE_SECONDS", 0.0)
+        monkeypatch.setattr(authentication, "_PAUSE_SECONDS", 0.0)
         assert await told(known, fresh) == "etl runner by jwt"
         assert issuer.asked == 2
         assert await told(known, issuer.token(sub="late")) == "TOKEN_INVALID", "that key has gone"
@@ -223,7 +223,7 @@ def test_keys_are_read_once_and_again_when_a_token_has_another_but_not_for_each(
 
 
 def test_old_keys_are_read_anew_and_stay_while_the_issuer_does_not_answer(issuer, monkeypatch):
-    monkeypatch.setattr(signing_keys, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "_PAUSE_SECONDS", 0.0)
 
     async def scenario():
         known = callers(issuer, refresh_seconds=1e-9)
@@ -289,9 +289,10 @@ def test_no_setting_takes_unsigned_tokens_or_shared_secrets(algorithm):
 def test_a_token_that_was_checked_is_remembered_until_it_ends_and_no_longer_than_a_minute(issuer, monkeypatch):
     async def scenario():
         known, checks, now = callers(issuer, leeway_seconds=0), [], [time.time()]
-        decode = jwt_tokens.jwt.decode
-        monkeypatch.setattr(jwt_tokens.jwt, "decode", lambda *a, **k: checks.append(1) or decode(*a, **k))
-        monkeypatch.setattr(jwt_tokens, "time", types.SimpleNamespace(time=lambda: now[0]))
+        decode = authentication.jwt.decode
+        monkeypatch.setattr(authentication.jwt, "decode", lambda *a, **k: checks.append(1) or decode(*a, **k))
+        clock = types.SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic)
+        monkeypatch.setattr(authentication, "time", clock)
         soon, late = issuer.token(exp=now[0] + 20), issuer.token()
         for seconds, expected in ((0, 2), (19, 2), (1.5, 3), (40, 5)):
             now[0] += seconds

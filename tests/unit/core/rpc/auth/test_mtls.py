@@ -15,9 +15,9 @@ import leman
 from leman import errors
 from leman.cli._app import app
 from leman.v1 import jobs_pb2, jobs_pb2_grpc
-from leman_core.model.errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.server import healthcheck
-from leman_core.server.auth.certificates import Certificates
+from leman_core.server.authentication import Certificates
 from leman_core.server.channels import open_peer
 from leman_core.server.server import start_server
 from leman_core.server.tls import channel_credentials

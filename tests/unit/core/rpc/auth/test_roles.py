@@ -11,8 +11,8 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 
 from leman.v1 import annotations_pb2
-from leman_core.server.auth import requirements
-from leman_core.server.auth.caller import CURRENT, RANKS, caller
+from leman_core.server import callers
+from leman_core.server.callers import CURRENT, RANKS, make_caller
 from leman_core.settings import Server
 from tests.unit.core.rpc.auth.every_method import ask, every_service, methods, path_of, with_field
 
@@ -115,50 +115,50 @@ def test_a_refusal_names_the_role_and_what_the_caller_has(tokens_file):
 
 def test_every_rpc_says_who_may_call_it():
     assert len(METHODS) > 25
-    assert [m.full_name for m in METHODS if not requirements.described(m).role] == []
+    assert [m.full_name for m in METHODS if not callers.requirement_from_options(m).role] == []
 
 
 def test_what_only_services_say_takes_their_role_and_nothing_else_does():
     internal = {m.full_name for m in METHODS if m.full_name.startswith("leman.internal.")}
-    assert internal == {m.full_name for m in METHODS if requirements.described(m).role == "service"}
+    assert internal == {m.full_name for m in METHODS if callers.requirement_from_options(m).role == "service"}
 
 
 def test_fields_that_take_code_are_there():
     for method in METHODS:
-        for path in requirements.described(method).code_where:
-            assert requirements._is_set(with_field(method, path), path)
-            assert not requirements._is_set(GetMessageClass(method.input_type)(), path)
+        for path in callers.requirement_from_options(method).code_where:
+            assert callers._is_set(with_field(method, path), path)
+            assert not callers._is_set(GetMessageClass(method.input_type)(), path)
 
 
 def test_a_method_that_says_nothing_is_refused_for_everyone():
-    everything = caller("root", "token", ["admin", "service", "code"])
+    everything = make_caller("root", "token", ["admin", "service", "code"])
     for path in ("/grpc.health.v1.Health/Check", "/leman.v1.JobService/Unheard"):
-        with pytest.raises(requirements.PermissionDenied) as caught:
-            requirements.requirement_of(path).check(everything, None)
+        with pytest.raises(callers.PermissionDenied) as caught:
+            callers.requirement_of(path).check(everything, None)
         assert caught.value.reason == "ROLE_REQUIRED"
 
 
 def test_what_takes_code_only_once_it_is_read_asks_for_the_right_as_well():
     def check(given):
         CURRENT.set(given)
-        requirements.check_code("that")
+        callers.check_code("that")
 
-    for may in (None, caller("a", "token", ["code"]), caller("a", "token", ["service"])):
+    for may in (None, make_caller("a", "token", ["code"]), make_caller("a", "token", ["service"])):
         contextvars.copy_context().run(check, may)
-    with pytest.raises(requirements.PermissionDenied) as caught:
-        contextvars.copy_context().run(check, caller("a", "token", ["admin"]))
+    with pytest.raises(callers.PermissionDenied) as caught:
+        contextvars.copy_context().run(check, make_caller("a", "token", ["admin"]))
     assert caught.value.facts == {"role": "code", "caller": "a", "roles": "admin"}
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda m: m.name)
 def test_what_a_path_asks_is_what_the_options_say(method):
-    assert requirements.requirement_of(path_of(method)) == requirements.described(method)
+    assert callers.requirement_of(path_of(method)) == callers.requirement_from_options(method)
 
 
 def test_the_names_of_roles_in_settings_are_those_of_the_contract():
     from typing import get_args
 
-    from leman_core.server.auth.caller import GRANTS
+    from leman_core.server.callers import GRANTS
     from leman_core.settings import Grant
 
     assert set(get_args(Grant)) == set(GRANTS)

@@ -10,9 +10,9 @@ import grpc
 import pytest
 
 from leman.v1 import jobs_pb2
-from leman_core.model.errors import InvalidArgument, Unauthenticated
-from leman_core.server.auth import token_file
-from leman_core.server.auth.authentication import Authenticator
+from leman_core.model.service_errors import InvalidArgument, Unauthenticated
+from leman_core.server import authentication
+from leman_core.server.authentication import Authenticator
 from leman_core.settings import Server, Settings
 from tests.unit.core.rpc.auth.every_method import NO_CONNECTION, error_info
 from tests.unit.core.rpc_helpers import client, running
@@ -51,7 +51,7 @@ def path(tmp_path):
 
 
 def test_tokens_are_exchanged_while_the_server_runs(path, monkeypatch):
-    monkeypatch.setattr(token_file, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "_LOOK_SECONDS", 0.0)
 
     async def scenario():
         put(path, entry("etl", OLD))
@@ -76,7 +76,7 @@ def test_tokens_are_exchanged_while_the_server_runs(path, monkeypatch):
 def test_a_token_that_is_new_holds_at_once_and_one_that_is_gone_for_a_second_at_the_most(path, monkeypatch):
     put(path, entry("etl", OLD))
     callers = known(tokens_file=str(path))
-    monkeypatch.setattr(token_file, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(authentication, "_LOOK_SECONDS", 3600.0)
     put(path, entry("etl", NEW))
     assert found(callers, OLD).name == "etl"
     assert found(callers, NEW).name == "etl"
@@ -85,7 +85,7 @@ def test_a_token_that_is_new_holds_at_once_and_one_that_is_gone_for_a_second_at_
 
 
 def test_a_file_that_goes_wrong_leaves_the_tokens_as_they_were(path, monkeypatch):
-    monkeypatch.setattr(token_file, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(authentication, "_LOOK_SECONDS", 0.0)
     put(path, entry("etl", OLD))
     callers = known(tokens_file=str(path))
     put(path, "token = [")
@@ -184,6 +184,6 @@ def test_what_is_no_known_token_is_refused_also_where_others_may_be_anonymous(gi
 def test_a_file_is_not_looked_at_for_each_call(path, monkeypatch):
     put(path, entry("etl", OLD))
     callers = known(tokens_file=str(path))
-    monkeypatch.setattr(token_file.Path, "stat", lambda *_: pytest.fail("looked"))
-    monkeypatch.setattr(token_file, "_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(authentication.Path, "stat", lambda *_: pytest.fail("looked"))
+    monkeypatch.setattr(authentication, "_LOOK_SECONDS", 3600.0)
     assert found(callers, OLD).name == "etl"

@@ -1,0 +1,1 @@
+"""Functions of users: their bundles, versions, registration and servers."""

@@ -1,0 +1,647 @@
+"""The bundle of a function: its code and the user's own code that it uses, pickled by value.
+
+What classes and functions of modelling libraries are made of.
+
+Pydantic, SQLModel, msgspec and beartype keep what they derived from a class in it: schemas with addresses of objects,
+compiled validators, generated code. None of that is the same in another process. The version looks at what the user
+wrote instead: fields, settings, and which method checks which field.
+
+What the standard library makes of a user's own functions and types, taken apart so that these travel by value.
+
+pickle sends such objects by their name, which workers do not have, or not at all.
+
+The bundle of a function: its code and all of the user's own code that it uses, pickled by value.
+"""
+
+from __future__ import annotations
+
+import decimal
+import dis
+import enum
+import functools
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import io
+import pickle
+import struct
+import sys
+import threading
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType
+from typing import Any, cast
+
+import cloudpickle
+
+from leman._installed import is_installed, is_installed_code, loaded_user_modules
+from leman.errors import UdfDefinitionError
+
+#: Libraries whose wrappers keep results of earlier calls in a dictionary.
+CACHES = frozenset({"cachetools", "toolz", "cytoolz"})
+
+#: Attributes in which objects of a class keep what calls have made, or addresses; they do as well with nothing there.
+_LEFT_BY_CALLS = {
+    ("numpy", "vectorize"): ("_ufunc",),
+    ("sklearn", "CountVectorizer"): ("_stop_words_id",),
+    ("sklearn", "TfidfVectorizer"): ("_stop_words_id",),
+}
+_WITH_STATE = 3  # parts of what pickle makes of an object
+
+_DERIVED = ("__pydantic_", "_sa_", "__sqlmodel_")
+_DERIVED_NAMES = {"__signature__", "__table__", "__mapper__", "__class_vars__", "__hash__", "__fields__"}
+
+
+def described(value: type) -> list[Any] | None:
+    """The fields and settings of a class of such a library; None for other classes."""
+    kind = _base(value, "pydantic", "BaseModel")
+    if kind is not None:
+        return _pydantic(value)
+    if "__is_pydantic_dataclass__" in vars(value):
+        return [*_pydantic(value), vars(value).get("__pydantic_config__")]
+    kind = _base(value, "msgspec", "Struct")
+    return None if kind is None else _msgspec(value)
+
+
+def is_derived(name: str, item: Any) -> bool:
+    """Tell whether the library made this attribute of a class from what `described` gives."""
+    if name.startswith(_DERIVED) or name in _DERIVED_NAMES or name == "__is_pydantic_dataclass__":
+        return True
+    return type(item).__module__.partition(".")[0] == "sqlalchemy"
+
+
+def described_object(value: Any) -> Any | None:
+    """What an object of such a library was made from, where it keeps compiled validators; None for others."""
+    home, name = type(value).__module__.partition(".")[0], type(value).__name__
+    made: list[Any] | None = None
+    match home, name:
+        case "pydantic", "TypeAdapter":
+            made = [value._type, value._config]
+        case "pydantic", "ValidateCallWrapper":
+            made = [value.function, value.config_wrapper.config_dict, value.validate_return]
+            made.append(list(getattr(value.function, "__annotations__", {}).items()))
+        case "msgspec", "Factory":
+            made = [value.factory]
+        case "cachetools", _ if hasattr(value, "maxsize"):  # what a call left in a cache is no edit
+            made = [value.maxsize, getattr(value, "ttl", None)]
+        case "jsonschema", _ if hasattr(value, "iter_errors"):  # it also keeps an index that hash seeds order
+            made = [value.schema, value.format_checker]
+        case "loguru", "Logger":  # where it writes to is no part of the function
+            made = list(value._options)
+        case "typing", "ForwardRef":
+            made = [value.__forward_arg__]
+        case "typing", "TypeVar":
+            made = [value.__name__, value.__bound__, value.__constraints__]
+            made += [value.__covariant__, value.__contravariant__]
+    return made
+
+
+def before_calls(value: Any, parts: Any) -> Any:
+    """What pickle makes of an object, without what calls have left in it."""
+    if type(value) is decimal.Context:  # what was inexact, by rules that it has
+        return parts[0], (*parts[1][:6], [], *parts[1][7:])
+    if type(value).__name__ == "ModelPrivateAttr" and type(value).__module__.partition(".")[0] == "pydantic":
+        return type(value)(value.default, default_factory=value.default_factory).__reduce_ex__(4)
+    left = _LEFT_BY_CALLS.get((type(value).__module__.partition(".")[0], type(value).__name__))
+    if left is None or not isinstance(parts, tuple) or len(parts) < _WITH_STATE or type(parts[2]) is not dict:
+        return parts
+    return (*parts[:2], {**parts[2], **{name: {} for name in left if name in parts[2]}}, *parts[3:])
+
+
+def compiler_options(value: Any) -> dict[str, Any]:
+    """The options of a function that numba compiles which change what it computes; empty for other objects."""
+    if type(value).__module__.partition(".")[0] != "numba":
+        return {}
+    options = getattr(value, "targetoptions", {})
+    return {name: options[name] for name in ("error_model", "fastmath", "parallel") if options.get(name)}
+
+
+def made_from_seeds(name: str, item: Any) -> bool:
+    """Tell whether attrs made a method with a number in it that is another one in each process."""
+    code = getattr(item, "__code__", None)
+    return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
+
+
+def checked_function(value: FunctionType) -> tuple[FunctionType, list[Any]] | None:
+    """The function within one that beartype generated, and what it was told; None for others."""
+    if not value.__code__.co_filename.startswith("<@beartype("):
+        return None
+    inner = value.__dict__.get("__wrapped__")
+    if not isinstance(inner, FunctionType):
+        return None
+    return inner, [repr((value.__kwdefaults__ or {}).get("__beartype_conf"))]
+
+
+def _base(value: type, library: str, name: str) -> type | None:
+    module = sys.modules.get(library)
+    base = None if module is None else vars(module).get(name) or getattr(module, name, None)
+    return base if isinstance(base, type) and issubclass(value, base) else None
+
+
+def _pydantic(value: Any) -> list[Any]:
+    own = vars(value)
+    fields = []
+    for name, field in own.get("__pydantic_fields__", {}).items():
+        settings = {key: getattr(field, key, None) for key in type(field).__slots__ if not key.startswith("_")}
+        fields.append([name, sorted(settings.items())])
+    checks = []
+    found = own.get("__pydantic_decorators__")
+    for group in sorted(getattr(found, "__dataclass_fields__", {})):
+        for name, made in getattr(found, group).items():
+            info = made.info
+            keys = getattr(type(info), "__dataclass_fields__", {})
+            checks.append(
+                [group, name, [(key, getattr(info, key)) for key in sorted(keys) if key != "wrapped_property"]]
+            )
+    return [fields, checks]
+
+
+def _msgspec(value: Any) -> list[Any]:
+    config = value.__struct_config__
+    settings = [(name, getattr(config, name)) for name in dir(config) if not name.startswith("_")]
+    return [value.__struct_fields__, value.__struct_encode_fields__, list(value.__struct_defaults__), settings]
+
+
+_CACHE = type(functools.cache(len))
+_DISPATCH = cast(FunctionType, functools.singledispatch(len)).__code__
+_OF_TYPED_DICT = {
+    "__annotations__", "__closed__", "__doc__", "__extra_items__", "__module__", "__mutable_keys__",
+    "__optional_keys__", "__orig_bases__", "__parameters__", "__qualname__", "__readonly_keys__", "__required_keys__",
+    "__total__",
+}  # fmt: skip
+_WITHOUT_STATE = 2  # parts of what pickle makes of an object
+_MAKES = ("__new_member__", "__init__")
+_ALSO_MADE = {"cache_parameters", "__wrapped__", *functools.WRAPPER_ASSIGNMENTS}
+
+
+def cached_function(value: Any) -> Any | None:
+    """The function within a cache that is sent by value; None for anything else."""
+    return value.__wrapped__ if type(value) is _CACHE and not has_name(value) else None
+
+
+def implementations(value: Any) -> dict[type, Callable[..., Any]] | None:
+    """What a dispatcher of `functools.singledispatch` that is sent by value chooses from; None for anything else."""
+    made = isinstance(value, FunctionType) and value.__code__ is _DISPATCH
+    return dict(value.registry) if made and not has_name(value) else None
+
+
+def taken_apart(value: Any) -> tuple[Any, ...] | None:
+    """How a worker makes such an object anew, as `object.__reduce__` has it; None where pickle knows that itself."""
+    way = _WAYS.get(type(value)) or (_derived if issubclass(type(value), tuple(_DESCRIPTORS)) else None)
+    if way is None and type(value).__name__ == "Meta" and type(value).__module__ == "msgspec":
+        way = _struct_meta
+    found = way(value) if way is not None else None
+    return None if found is None or has_name(value) else found
+
+
+def proxied(value: Any) -> tuple[Any, ...] | None:
+    """What a proxy of a function, or a curried one, is made of: how it is made, and from what; None for anything else.
+
+    Such an object says that it is a function, and pickling that would lose what it does. Raises UdfDefinitionError for
+    one that this cannot take apart.
+    """
+    kind: Any = type(value)
+    if kind.__name__ == "curry" and kind.__module__.partition(".")[0] in ("toolz", "cytoolz"):
+        return kind, value.func, value.args, value.keywords
+    if kind.__name__ == "ValidateCallWrapper" and kind.__module__.partition(".")[0] == "pydantic":
+        return kind, value.function, (value.config_wrapper.config_dict, value.validate_return, None), {}
+    if issubclass(kind, FunctionType) or not _says_function(value):
+        return None
+    wrapt = sys.modules.get("wrapt")
+    name = kind.__name__
+    if wrapt is not None and name == "FunctionWrapper" and getattr(wrapt, name, None) is kind:
+        return proxy, name, value.__wrapped__, value._self_wrapper, value._self_enabled
+    raise UdfDefinitionError(
+        f"{getattr(value, '__qualname__', kind.__qualname__)}, a value of type {kind.__module__}.{kind.__qualname__},"
+        " stands in for a function, and workers would get that function without it. Call the function inside a def of"
+        " your own that does the same."
+    )
+
+
+def _says_function(value: Any) -> bool:
+    try:
+        return isinstance(value, FunctionType)
+    except Exception:  # noqa: BLE001 - a lazy object may fail in any way when it is looked at
+        return False
+
+
+def pickled_form(value: Any, registered: Any, protocol: int) -> Any:
+    """What pickle makes of an object. A class of the user's own keeps its attributes where its base class, such as
+    numpy's array, leaves them out. Raises UdfDefinitionError for one that workers could not make."""
+    if type(value).__module__.startswith("beartype.vale"):  # what it pickles can be neither loaded nor compared
+        raise UdfDefinitionError(
+            f"a value of type {type(value).__qualname__} of beartype.vale cannot be sent to workers. Check it in a"
+            " function of your own."
+        )
+    way = registered.get(type(value))
+    parts = way(value) if way is not None else value.__reduce_ex__(protocol)
+    parts = before_calls(value, parts)
+    own = getattr(value, "__dict__", None)
+    if not own or type(own) is not dict or not isinstance(parts, tuple) or is_installed(type(value).__module__):
+        return parts
+    written = next(c for c in type(value).__mro__ if "__reduce__" in vars(c) or "__reduce_ex__" in vars(c))
+    if written is object or not is_installed(written.__module__):
+        return parts
+    state = parts[2] if len(parts) > 2 else None
+    if (
+        state is own
+        or (isinstance(state, dict) and own.keys() <= state.keys())
+        or (isinstance(state, tuple) and any(item is own or item == own for item in state if isinstance(item, dict)))
+    ):
+        return parts
+    rest = (*parts[3:5], None, None)[:2]
+    return (*parts[:2], (state, dict(own)), *rest, set_state)
+
+
+def member_attributes(value: enum.Enum) -> dict[str, Any]:
+    """Attributes of an enum member other than its name and value."""
+    return {name: item for name, item in vars(value).items() if not (name[:1] == name[-1:] == "_")}
+
+
+def class_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a worker makes a class of the user's own, given what cloudpickle sends of it, which lacks some of them
+    and has attributes in the order of their names."""
+    if len(parts) <= _WITHOUT_STATE:
+        return parts
+    state, slots = parts[2]
+    in_order = {name: state[name] for name in vars(kind) if name in state}
+    parts = (*parts[:2], (in_order | state, slots), *parts[3:])
+    if isinstance(kind, enum.EnumMeta):
+        return _enum_apart(kind, parts)
+    if type(kind).__name__ == "_TypedDictMeta":
+        own = {name: vars(kind)[name] for name in _OF_TYPED_DICT & vars(kind).keys()}
+        generic = tuple(base for base in kind.__bases__ if base is typing.Generic)
+        return typed_dict, (type(kind), kind.__name__, generic, own)
+    if type(kind).__module__.partition(".")[0] == "msgspec":
+        return _struct_apart(kind, parts)
+    return parts
+
+
+def _struct_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a worker makes a Struct of msgspec, whose fields are made from its annotations and defaults alone."""
+    names = dict(zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True))
+    defaults = dict(zip(reversed(kind.__struct_fields__), reversed(kind.__struct_defaults__), strict=False))
+    hints = vars(kind).get("__annotations__", {})
+    fields = {}
+    for name in hints.keys() & names.keys():
+        default: Any = defaults.get(name)
+        is_factory = type(default).__name__ == "Factory"
+        has_default = name in defaults and type(default).__name__ != "NoDefaultType"
+        given = {"default_factory": default.factory} if is_factory else {"default": default}
+        fields[name] = {"name": names[name], **(given if has_default else {})}
+    config = kind.__struct_config__
+    settings = {name: getattr(config, name) for name in dir(config) if not name.startswith("_")}
+    settings["kw_only"] = any(name not in kind.__match_args__ for name in fields)
+    state, slots = parts[2]
+    made_of = ("__annotations__", "__module__", "__qualname__", "__doc__", "__post_init__")
+    body = {name: state[name] for name in made_of if name in state}
+    rest = {name: item for name, item in state.items() if name not in (*made_of, "__slots__", *fields)}
+    return struct_class, (type(kind), kind.__name__, kind.__bases__, body, fields, settings), (rest, slots), *parts[3:]
+
+
+def _struct_meta(value: Any) -> tuple[Any, ...]:
+    settings = {name: getattr(value, name) for name in dir(value) if not name.startswith("_")}
+    given = {name: item for name, item in settings.items() if item is not None}
+    kind: Any = type(value)
+    return functools.partial(kind, **given), ()
+
+
+def _enum_apart(kind: Any, parts: tuple[Any, ...]) -> tuple[Any, ...]:
+    """How a worker makes an enum of the user's own. cloudpickle leaves out aliases and attributes of members, and calls
+    `__new__` and `__init__` with the value alone.
+
+    Args:
+        kind: the class.
+        parts: what cloudpickle sends of it.
+    """
+    held = {name: member_attributes(member) for name, member in kind.__members__.items()}
+    has_own_code = any(isinstance(vars(base).get(name), FunctionType) for base in _own_bases(kind) for name in _MAKES)
+    if not has_own_code and not any(held.values()) and len(held) == len(list(kind)):
+        return parts
+    _, (bases, name, qualname, _, module, *_), (state, slots), *_, set_class_state = parts
+    mixed: Any = kind._member_type_
+    content = getattr(mixed, "__getnewargs__", None)
+    mixed = object if content is None else mixed
+    values = {each: (member.value, content(member) if content else ()) for each, member in kind.__members__.items()}
+    known = {key: item for key, item in state.items() if key not in held}
+    filled = (known, slots, held, set_class_state)
+    return made_enum, (bases, name, qualname, mixed, values, module), filled, None, None, fill_enum
+
+
+def _own_bases(kind: type) -> Iterator[type]:
+    return (base for base in kind.__mro__ if not is_installed(base.__module__))
+
+
+def descriptor_attributes(value: Any) -> dict[str, Any]:
+    """Attributes, other than its functions, of an object whose class derives from one of Python's descriptors."""
+    made = {*_ALSO_MADE, "func", "lock"}
+    return {name: item for name, item in getattr(value, "__dict__", {}).items() if name not in made}
+
+
+def pickled_module(value: Any, name: str) -> str:
+    """The module by which pickle sends an object, where that is one that workers do not have; else an empty text."""
+    module = pickle.whichmodule(value, name)  # type: ignore[attr-defined]
+    return "" if is_installed(module) else module
+
+
+# These two travel by value themselves: workers may have another release of the SDK.
+
+
+def cached(function: Callable[..., Any], maxsize: int | None, typed: bool) -> Any:  # noqa: FBT001
+    """A function with a cache, empty at first."""
+    return functools.lru_cache(maxsize, typed)(function)
+
+
+def add_implementations(dispatcher: Any, known: dict[type, Callable[..., Any]]) -> None:
+    """Give a dispatcher what it chooses from."""
+    for kind, function in known.items():
+        dispatcher.register(kind, function)
+
+
+def proxy(name: str, function: Callable[..., Any], wrapper: Any, enabled: Any) -> Any:
+    """A function in a proxy of wrapt."""
+    return getattr(importlib.import_module("wrapt"), name)(function, wrapper, enabled)
+
+
+def set_state(value: Any, states: tuple[Any, dict[str, Any]]) -> None:
+    """Give an object the state that its base class pickles, and its own attributes."""
+    state, own = states
+    if state is not None:
+        value.__setstate__(state)
+    value.__dict__.update(own)
+
+
+def made_enum(
+    bases: tuple[Any, ...], name: str, qualname: str, mixed: Any, values: dict[str, tuple[Any, Any]], module: str
+) -> Any:
+    """An enum whose members have their values and nothing else; none of the user's own code is called."""
+    waiting = iter(values.values())
+
+    def __init__(self: Any, *_: Any) -> None:  # noqa: N807
+        """Take what is given."""
+
+    def __new__(cls: Any, *_: Any) -> Any:  # noqa: N807
+        value, content = next(waiting)
+        made = mixed.__new__(cls, *content)
+        made._value_ = value
+        return made
+
+    kind: Any = type(bases[-1])
+    body = kind.__prepare__(name, bases)
+    body["__new__"], body["__init__"] = __new__, __init__
+    for each, (value, _) in values.items():
+        body[each] = (value,)
+    made = kind.__new__(kind, name, bases, body)
+    del made.__init__
+    made.__module__, made.__qualname__ = module, qualname
+    return made
+
+
+def fill_enum(kind: Any, parts: tuple[Any, ...]) -> None:
+    """Give an enum its methods, and its members their attributes."""
+    state, slots, held, set_class_state = parts
+    if "__new_member__" not in state:
+        del kind.__new_member__
+    set_class_state(kind, (state, slots))
+    for name, own in held.items():
+        vars(kind.__members__[name]).update(own)
+
+
+def typed_dict(kind: Any, name: str, bases: tuple[Any, ...], own: dict[str, Any]) -> Any:
+    """A class of `typing.TypedDict`."""
+    made = kind.__new__(kind, name, bases, {**own, "__annotations__": {}})
+    for each, value in own.items():
+        setattr(made, each, value)
+    return made
+
+
+def struct_class(
+    kind: Any, name: str, bases: tuple[Any, ...], body: dict[str, Any], fields: dict[str, Any], settings: dict[str, Any]
+) -> Any:
+    """A Struct of msgspec."""
+    field = importlib.import_module("msgspec").field
+    return kind(name, bases, {**body, **{each: field(**given) for each, given in fields.items()}}, **settings)
+
+
+def descriptor(kind: Any, base: Any, functions: tuple[Any, ...], own: dict[str, Any]) -> Any:
+    """A descriptor of a class that the user derived from one of Python's."""
+    made = kind.__new__(kind, *functions)
+    base.__init__(made, *functions)
+    vars(made).update(own)
+    return made
+
+
+BUILDERS = (cached, add_implementations, proxy, set_state, made_enum, fill_enum, typed_dict, struct_class, descriptor)
+
+
+def _cache(value: Any) -> tuple[Any, ...]:
+    settings = value.cache_parameters()
+    own = {name: item for name, item in vars(value).items() if name not in _ALSO_MADE}
+    return cached, (value.__wrapped__, settings["maxsize"], settings["typed"]), own
+
+
+def _dispatcher(value: FunctionType) -> tuple[Any, ...] | None:
+    known = implementations(value)
+    if known is None:
+        return None
+    return functools.singledispatch, (known.pop(object),), known, None, None, add_implementations
+
+
+_WAYS: dict[type, Callable[[Any], tuple[Any, ...] | None]] = {
+    _CACHE: _cache,
+    FunctionType: _dispatcher,
+    functools.cached_property: lambda v: (type(v), (v.func,), {"attrname": v.attrname}),  # up to 3.11 it holds a lock
+    struct.Struct: lambda v: (type(v), (v.format,)),
+    typing.NewType: lambda v: (type(v), (v.__name__, v.__supertype__), dict(vars(v))),
+    typing.ParamSpec: lambda v: (type(v), (v.__name__,)),
+    typing.TypeVarTuple: lambda v: (type(v), (v.__name__,)),
+}
+
+
+def _derived(value: Any) -> tuple[Any, ...] | None:
+    base = next(base for base in _DESCRIPTORS if issubclass(type(value), base))
+    if type(value) is base or is_installed(type(value).__module__):
+        return None
+    functions = tuple(getattr(value, name) for name in _DESCRIPTORS[base])
+    return descriptor, (type(value), base, functions, descriptor_attributes(value))
+
+
+#: Descriptors whose functions pickle leaves out of what it sends of an object of a derived class, and those functions.
+_DESCRIPTORS: dict[type, tuple[str, ...]] = {
+    property: ("fget", "fset", "fdel", "__doc__"),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    functools.cached_property: ("func",),
+}
+
+
+def has_name(value: Any) -> bool:
+    """Whether workers find the very object by its name."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", None)
+    if not isinstance(module, str) or not isinstance(name, str) or not is_installed(module):
+        return False
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+#: What to do about a value that cannot be sent.
+BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
+#: What Python says of a dictionary, a module's for one, that another thread has written to while it was pickled: it is
+#: pickled anew then, so often at the most.
+_CHANGED, _TRIES = ("changed size during iteration", "keys changed during iteration"), 10
+_PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """Pickled code. `sha256` says whether it is whole; it is no identity: pickles of equal code differ."""
+
+    data: bytes
+    sha256: str
+
+
+def make_bundle(target: Any) -> Bundle:
+    """Pickles a callable so that workers need none of the user's modules.
+
+    Raises UdfDefinitionError, saying what cannot be pickled, or which import workers could not follow.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            data = _pickled(target)
+            break
+        except UdfDefinitionError:
+            raise
+        except Exception as error:  # noqa: BLE001 - objects may refuse to be pickled in any way they like
+            changed = isinstance(error, RuntimeError) and str(error).endswith(_CHANGED)
+            if not tries_left or not changed:
+                raise UdfDefinitionError(
+                    f"The function cannot be sent to workers: {type(error).__name__}: {error}. {BUILD_IT_THERE}"
+                ) from None
+    return Bundle(data, hashlib.sha256(data).hexdigest())
+
+
+def _pickled(target: Any) -> bytes:
+    buffer = io.BytesIO()
+    with _user_modules_by_value():
+        _Pickler(buffer).dump(target)
+    return buffer.getvalue()
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Looks at each object on its way into the bundle: none goes by a name that workers do not have."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        parts = proxied(obj)
+        if parts is not None:
+            return _remade(*parts)
+        apart = taken_apart(obj)
+        if apart is not None:
+            return apart
+        if isinstance(obj, FunctionType):
+            if obj in BUILDERS:
+                return self._dynamic_function_reduce(obj)
+            _check_imports(obj)
+            _add_names_of_class_bodies(obj.__code__)
+        reduced = super().reducer_override(obj)
+        if isinstance(obj, type) and isinstance(reduced, tuple):
+            return class_apart(obj, reduced)
+        if reduced is NotImplemented and not isinstance(obj, FunctionType | type):
+            reduced = self._reduced(obj)
+        return reduced
+
+    def _reduced(self, obj: Any) -> Any:
+        """What pickle would do by itself. Raises UdfDefinitionError for a name in a module of the user's own."""
+        reduced = pickled_form(obj, self.dispatch_table, self.proto)
+        if isinstance(obj, CodeType):
+            return _with_file(obj, reduced)
+        module = pickled_module(obj, reduced) if isinstance(reduced, str) else ""
+        if module:
+            raise UdfDefinitionError(by_name_only(type(obj), f"{module}.{reduced}"))
+        return reduced
+
+
+def _remade(make: Callable[..., Any], *parts: Any) -> tuple[Any, ...]:
+    if make is proxy:
+        return make, parts
+    function, args, keywords = parts
+    return functools.partial(make, function, *args, **keywords), ()
+
+
+def by_name_only(kind: type, name: str) -> str:
+    """What is said of an object that cannot be sent."""
+    return (
+        f"{name}, a value of type {kind.__qualname__}, is sent by its name only, and workers do not have that module."
+        f" {BUILD_IT_THERE}"
+    )
+
+
+def _with_file(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Code is made anew with its own file, which tracebacks tell: cloudpickle leaves it out from 3.1.3 on."""
+    make, arguments = reduced
+    at = _PLACE_OF_FILE
+    return make, (*arguments[:at], code.co_filename, *arguments[at + 1 :])
+
+
+def _check_imports(function: FunctionType) -> None:
+    if is_installed_code(function.__globals__):
+        return
+    for name in _imports(function.__code__, function.__globals__.get("__package__") or ""):
+        if not is_installed(name) and importlib.util.find_spec(name.partition(".")[0]) is not None:
+            raise UdfDefinitionError(
+                f"{function.__qualname__}() imports {name} when it is called, and workers do not have that"
+                " module: import it at the top of the file instead, or install it as a package."
+            )
+
+
+def _add_names_of_class_bodies(code: CodeType) -> None:
+    """Have cloudpickle send globals that are read in the body of a class within a function, too."""
+    known = cloudpickle.cloudpickle._extract_code_globals(code)
+    for body in _class_bodies(code):
+        for step in dis.get_instructions(body):
+            if step.opname == "LOAD_NAME":
+                known.setdefault(step.argval)
+
+
+def _class_bodies(code: CodeType) -> Iterator[CodeType]:
+    """Code within a function that is run in a namespace of its own."""
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            if not item.co_flags & inspect.CO_OPTIMIZED:
+                yield item
+            yield from _class_bodies(item)
+
+
+#: cloudpickle's registry is one for the whole process: of two threads, one would take out what the other needs.
+_registry = threading.RLock()
+
+
+@contextmanager
+def _user_modules_by_value() -> Iterator[None]:
+    with _registry:
+        already = cloudpickle.list_registry_pickle_by_value()
+        modules = [module for module in loaded_user_modules() if module.__name__ not in already]
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        try:
+            yield
+        finally:
+            for module in modules:
+                cloudpickle.unregister_pickle_by_value(module)
+
+
+def _imports(code: CodeType, package: str) -> Iterator[str]:
+    """Names of the modules that import statements inside a function ask for."""
+    steps = list(dis.get_instructions(code))
+    for index, step in enumerate(steps):
+        if step.opname == "IMPORT_NAME":
+            level = steps[index - 2].argval
+            name = str(step.argval)
+            yield importlib.util.resolve_name("." * level + name, package) if level else name
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            yield from _imports(item, package)

@@ -1,0 +1,741 @@
+"""The derived version of a function: a digest of its source and of everything that source uses.
+
+Covered: the function's source without comments, layout and docstrings; the same of every function and class
+of the user's own that it uses, however far away; the values of globals, closures, defaults and bound
+arguments. Code that is installed (standard library, distributions) enters by its name. The same sources
+give the same version in any session and on any machine; bytes of a pickle play no part. Where code was typed
+in and has no source, the compiled code takes its place: the same in any session of one Python.
+
+Docstrings, annotations, attributes of functions, names of classes and the like count where code that is walked
+reads them: it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). The walk
+repeats until nothing new is mentioned. Most code mentions none of them, so its version does not depend on them.
+"""
+
+from __future__ import annotations
+
+import abc
+import collections
+import contextlib
+import copyreg
+import dataclasses
+import dis
+import enum
+import functools
+import inspect
+import logging
+import operator
+import sys
+import typing
+from collections.abc import Callable, Iterator
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+
+import cloudpickle
+
+from leman._functions import bundle, source_code
+from leman._functions.bundle import BUILD_IT_THERE, by_name_only
+from leman._functions.source_code import SourceText, of_parts, of_tree, plain
+from leman._installed import is_installed, is_installed_class, is_installed_code
+from leman.errors import UdfDefinitionError, VersionRequired
+
+VERSION_LENGTH = 16
+
+_LOADS_GLOBAL = {"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"}
+#: Mappings whose entries are those of the dictionary that they are; others may make them up.
+_PLAIN_MAPPINGS = (dict, collections.Counter, collections.OrderedDict, collections.defaultdict)
+#: Names by which code reads what is otherwise no part of a version; `_Walker.reads` asks for them.
+_READS_ATTRIBUTES = ("vars", "__dict__", "getmembers", "getmembers_static")
+_READS_DOCSTRINGS = ("__doc__", "getdoc", "render_doc", "getmembers", "model_json_schema", "json_schema", "schema")
+_READS_HINTS = (
+    "__annotations__", "get_type_hints", "get_annotations", "signature", "getfullargspec", "__signature__",
+    "check_argument_types_internal", "check_return_type_internal",
+)  # fmt: skip
+_READS_FIELD_TYPES = (
+    *_READS_HINTS, "from_dict", "from_json", "structure", "unstructure", "convert", "decode", "fields", "TypeAdapter",
+    "__dataclass_fields__",
+)  # fmt: skip
+_READS_SOURCE = ("getsource", "getsourcelines", "getcomments", "findsource")
+_READS_BASES = ("__orig_bases__", "get_original_bases", "__parameters__")
+_READS_NAMES = ("__name__", "__qualname__", "__module__")
+_READS_MATCH_ARGS = ("__match_args__", "MATCH_CLASS")
+_PICKLED_BY_OBJECT = ("__reduce_ex__", "__reduce__", "__getstate__")
+_DESCRIPTORS: tuple[type, ...] = (staticmethod, classmethod, property, functools.cached_property)
+_NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+_NOT_CODE = {  # written by Python itself; annotations matter only where a decorator reads them
+    "__abstractmethods__", "__annotations__", "__dataclass_fields__", "__dict__", "__doc__",
+    "__firstlineno__", "__match_args__", "__module__", "__orig_bases__", "__parameters__", "__qualname__", "__slots__",
+    "__static_attributes__", "__weakref__", "_abc_impl",
+}  # fmt: skip
+
+
+def derive_version(*parts: Any) -> str:
+    """The version of a function that is made of `parts` (functions, classes, plain values), as lower-case
+    hex.
+
+    Raises VersionRequired, saying what and where, when something cannot be read, and UdfDefinitionError where
+    it cannot be sent to workers either.
+    """
+    return _walk(parts)[0].hex()[:VERSION_LENGTH]
+
+
+def unordered(value: dict[str, Any]) -> dict[str, Any]:
+    """Mark a dictionary whose order the function cannot see, such as keyword arguments."""
+    return _Unordered(value)
+
+
+def _walk(parts: tuple[Any, ...]) -> tuple[bytes, _Walker]:
+    """Walk until all that the code reads by name has been looked at: most code reads none of it."""
+    read: frozenset[str] = frozenset()
+    while True:
+        walker = _Walker(read)
+        digest = walker.digest(parts)
+        found = walker.mentioned & walker.asked
+        if found <= read:
+            walker.check_subclasses()
+            return digest, walker
+        read |= found
+
+
+def source_text(*parts: Any) -> str:
+    """The text of all that `derive_version` looks at, for people: functions, and constants that they read.
+
+    Of what it cannot read, and of what comes after that, it says nothing.
+    """
+    walker = _Walker(frozenset())
+    with contextlib.suppress(UdfDefinitionError):
+        walker.digest(parts)
+    return str(walker.text)
+
+
+class _Unordered(dict[Any, Any]):
+    """A dictionary whose order nothing reads."""
+
+
+class _Walker:
+    """Digests values one inside the other.
+
+    What is met again has the digest it had; what is met inside itself (recursion) enters as its depth. Both
+    follow from the order of the walk, which is the same everywhere.
+    """
+
+    def __init__(self, read: frozenset[str], within: _Walker | None = None) -> None:
+        self.read = read  # names by which the code reads what would be left out otherwise
+        self.mentioned: set[str] = within.mentioned if within is not None else set()
+        self.asked: set[str] = within.asked if within is not None else set()
+        self.active: dict[int, int] = within.active if within is not None else {}
+        self.path: list[str] = within.path if within is not None else []
+        self.text: SourceText = within.text if within is not None else SourceText()
+        self.pickled: set[type] = within.pickled if within is not None else set()
+        self.by_name: set[int] = within.by_name if within is not None else set()  # classes and functions, by id
+        self.classes: set[type] = within.classes if within is not None else set()  # the user's own
+        self.done: dict[int, tuple[Any, bytes]] = {}  # with the object: ids are unique only while it lives
+
+    def digest(self, value: Any) -> bytes:
+        """The digest of any value."""
+        content = plain(value)
+        if content is not None:
+            if type(value) is str and source_code.ANY_NAME in self.read and value.isidentifier():
+                self.mentioned.add(value)  # `getattr` may be given it
+            return of_parts(*content)
+        if id(value) in self.active:
+            return of_parts(b"within", str(self.active[id(value)]).encode())
+        if id(value) in self.done:
+            return self.done[id(value)][1]
+        self.active[id(value)] = len(self.active)
+        try:
+            result = next((handle(value) for kinds, handle in self._handlers() if issubclass(type(value), kinds)), None)
+            result = self._object(value) if result is None else result
+        finally:
+            del self.active[id(value)]
+        self.done[id(value)] = (value, result)
+        return result
+
+    def _handlers(self) -> tuple[tuple[Any, Callable[[Any], bytes]], ...]:
+        return (
+            ((list, tuple), self._sequence),
+            ((set, frozenset), self._unordered),
+            (dict, self._mapping),
+            (MappingProxyType, lambda v: self._all(b"mappingproxy", dict(v))),
+            (ModuleType, self._module),
+            (FunctionType, self._function),
+            (MethodType, lambda v: self._all(b"method", v.__func__, v.__self__)),
+            (functools.partial, self._partial),
+            ((staticmethod, classmethod), lambda v: self._descriptor(v, v.__func__)),
+            (property, lambda v: self._descriptor(v, v.fget, v.fset, v.fdel)),
+            (functools.cached_property, lambda v: self._descriptor(v, v.func)),
+            (enum.Enum, self._member),
+            (type, self._class),
+        )
+
+    def _at(self, where: str, value: Any) -> bytes:
+        self.path.append(where)
+        result = self.digest(value)
+        self.path.pop()
+        return result
+
+    def _all(self, *parts: Any) -> bytes:
+        return of_parts(*(part if isinstance(part, bytes) else self.digest(part) for part in parts))
+
+    def _sequence(self, value: list[Any] | tuple[Any, ...]) -> bytes:
+        content = tuple.__iter__(value) if isinstance(value, tuple) else list.__iter__(value)
+        items = (self.digest(item) for item in content)
+        return of_parts(self._container(value), *items, *self._own_state(value))
+
+    def _unordered(self, value: set[Any] | frozenset[Any]) -> bytes:
+        held = set.copy(value) if isinstance(value, set) else frozenset.copy(value)  # other threads may write to it
+        items = sorted(self._apart(item) for item in held)
+        return of_parts(self._container(value), *items, *self._own_state(value))
+
+    def _mapping(self, value: dict[Any, Any]) -> bytes:
+        held = dict.copy(value) if type(value) in _PLAIN_MAPPINGS else value  # likewise
+        met = [(self._apart(key), key, item) for key, item in list(held.items())]  # what pickle sends
+        keys = sorted(met, key=lambda entry: entry[0])
+        items = [of_parts(digest, self._at(f"[{_shown(key)}]", item)) for digest, key, item in keys]
+        if type(value) is not _Unordered and [entry[0] for entry in met] != [entry[0] for entry in keys]:
+            items.append(of_parts(b"in this order", *(entry[0] for entry in met)))
+        if isinstance(value, collections.defaultdict) and value.default_factory is not None:
+            items.append(of_parts(b"default", self._at("default_factory", value.default_factory)))
+        return of_parts(self._container(value), *items, *self._own_state(value))
+
+    def _own_state(self, value: Any) -> list[bytes]:
+        """The attributes of an object of a subclass of a container, a descriptor or another type of Python's own."""
+        own = {} if type(value).__module__ == "builtins" else _slots(value) | (getattr(value, "__dict__", None) or {})
+        return [of_parts(b"attributes", self._at("its attributes", _Unordered(own)))] if own else []
+
+    def _container(self, value: Any) -> bytes:
+        kind = dict if type(value) is _Unordered else type(value)
+        return kind.__name__.encode() if kind.__module__ == "builtins" else self.digest(kind)
+
+    def _apart(self, item: Any) -> bytes:
+        """The digest of an item that comes in no order: what was met before it must not matter."""
+        return _Walker(self.read, self).digest(item)
+
+    def check_subclasses(self) -> None:
+        """Refuse code that asks a class for its subclasses where workers would find fewer of them."""
+        if "__subclasses__" not in self.mentioned:
+            return
+        for owner in self.classes:
+            found: type
+            for found in type.__subclasses__(owner):
+                if found not in self.classes and not is_installed_class(found):
+                    raise UdfDefinitionError(
+                        f"The function reads __subclasses__(), and workers do not have {found.__qualname__}, a subclass"
+                        f" of {owner.__qualname__} that nothing else names: keep your classes in a list or dict."
+                    )
+
+    def reads(self, *names: str) -> bool:
+        """Tell whether code that is walked reads something by one of these names."""
+        self.asked.update(names)
+        return not self.read.isdisjoint(names)
+
+    def _descriptor(self, value: Any, *functions: Any) -> bytes:
+        base = next(kind for kind in _DESCRIPTORS if isinstance(value, kind))
+        parts: list[Any] = []
+        if type(value) is not base:
+            parts = [type(value), _Unordered(bundle.descriptor_attributes(value) | _slots(value))]
+        if isinstance(value, property) and value.__doc__ != getattr(value.fget, "__doc__", None):
+            parts += [value.__doc__] if self.reads(*_READS_DOCSTRINGS) else []
+        return self._all(base.__name__.encode(), *functions, *parts)
+
+    def _member(self, value: enum.Enum) -> bytes:
+        own = self._state(type(value), bundle.member_attributes(value))
+        return self._all(b"member", type(value), value.name, value.value, *([own] if own else []))
+
+    def _partial(self, value: functools.partial[Any]) -> bytes:
+        function: Any = value.func
+        blind = isinstance(function, FunctionType) and not function.__code__.co_flags & inspect.CO_VARKEYWORDS
+        keywords = _Unordered(value.keywords) if blind else value.keywords
+        own = self._attributes_read(value)
+        if type(value) is not functools.partial:
+            own = [self.digest(type(value)), *self._own_state(value)]
+        return self._all(b"partial", value.func, value.args, keywords, *own)
+
+    def _attributes_read(self, value: Any) -> list[bytes]:
+        """The attributes that somebody gave a function, where the code reads them."""
+        every = self.reads(*_READS_ATTRIBUTES, source_code.ANY_NAME)
+        own = {
+            name: item
+            for name, item in vars(value).items()
+            if name not in ("__wrapped__", "cache_parameters") and (self.reads(name) or every)
+        }
+        if "__wrapped__" in vars(value) and self.reads("__wrapped__", "unwrap", *_READS_HINTS):
+            own["__wrapped__"] = vars(value)["__wrapped__"]
+        return [of_parts(b"attributes", self._at("its attributes", _Unordered(own)))] if own else []
+
+    def _module(self, value: ModuleType) -> bytes:
+        if is_installed(value.__name__):
+            return of_parts(b"module", value.__name__.encode())
+        read = {"__getattr__", *(name for name in ("__all__", "__dir__") if self.reads(name))}
+        held = {name: item for name, item in vars(value).copy().items() if not name.startswith("__") or name in read}
+        own = {
+            name: item for name, item in held.items() if getattr(item, "__module__", value.__name__) == value.__name__
+        }
+        others = {
+            name: item
+            for name, item in held.items()
+            if name not in own and isinstance(item, FunctionType | type) and not is_installed(item.__module__)
+        }
+        objects = {
+            name: item
+            for name, item in held.items()
+            if name not in own and not isinstance(item, (*_NAMED, FunctionType, type, ModuleType))
+            and not bundle.has_name(item)
+        }  # fmt: skip
+        more = [self._mapping(_Unordered(found)) for found in (others, objects) if found]
+        return of_parts(b"user module", self._mapping(_Unordered(own)), *more)
+
+    def _class(self, value: type) -> bytes:
+        name = f"{value.__module__}:{value.__qualname__}"
+        if is_installed_class(value):
+            return of_parts(b"named", name.encode())
+        self.classes.add(value)
+        parts = [self._at(f"base of {value.__qualname__}", base) for base in value.__bases__]
+        parts.append(self.digest(type(value)))
+        described = bundle.described(value)
+        held = {name: item for name, item in vars(value).items() if name != "__slotnames__"}
+        if value in self.pickled:  # pickle notes it in the class, and versions had it since
+            held["__slotnames__"] = copyreg._slotnames(value)  # type: ignore[attr-defined]
+        for attribute, item in sorted(held.items()):
+            if attribute in _NOT_CODE or isinstance(item, MemberDescriptorType) or _generated(item):
+                continue
+            if bundle.made_from_seeds(attribute, item):
+                parts.append(of_parts(attribute.encode(), b"generated"))
+            elif described is None or not bundle.is_derived(attribute, item):
+                self.text.value(f"{value.__qualname__}.{attribute}", item)
+                parts.append(of_parts(attribute.encode(), self._at(f"{value.__qualname__}.{attribute}", item)))
+        if dataclasses.is_dataclass(value):
+            parts += [self._dataclass_field(field, value) for field in dataclasses.fields(value)]
+            parts += self._init_only(value)
+        if described is not None:
+            parts.append(of_parts(b"settings", self._at(f"fields of {value.__qualname__}", described)))
+        registered = _registered(value)
+        if registered:
+            parts.append(of_parts(b"registered", *sorted(self._apart(kind) for kind in registered)))
+        return of_parts(b"class", *parts, *self._read_of_class(value, by_library=_made_by_library(value)))
+
+    def _read_of_class(self, value: type, *, by_library: bool) -> list[bytes]:
+        """What a class has besides its code, where its library or the code that is walked reads it."""
+        own = vars(value)
+        parts: list[bytes] = []
+        if own.get("__annotations__") and (self.reads(*_READS_HINTS) or by_library or typing.is_typeddict(value)):
+            hints = [(name, self._hint(hint, value.__module__)) for name, hint in value.__annotations__.items()]
+            parts.append(of_parts(b"hints", *(of_parts(name.encode(), hint) for name, hint in hints)))
+        if isinstance(own.get("__doc__"), str) and (self.reads(*_READS_DOCSTRINGS) or by_library):
+            parts.append(of_parts(b"docstring", own["__doc__"].encode(errors="surrogatepass")))
+        if "__slots__" in own and self.reads("__slots__"):
+            parts.append(of_parts(b"slots", self.digest(own["__slots__"])))
+        if "__match_args__" in own and self.reads(*_READS_MATCH_ARGS):
+            parts.append(of_parts(b"match", self.digest(own["__match_args__"])))
+        if own.get("__orig_bases__") and (self.reads(*_READS_BASES) or by_library):
+            bases = [self._hint(base, value.__module__) for base in own["__orig_bases__"]]
+            parts.append(of_parts(b"generic", *bases))
+        if self.reads(*_READS_ATTRIBUTES):
+            parts.append(of_parts(b"order", *(name.encode() for name in own if not name.startswith("__"))))
+        return parts + self._name_read(value)
+
+    def _name_read(self, value: Any) -> list[bytes]:
+        """The name of a class or function that is met in another way than by that name."""
+        if id(value) in self.by_name or not self.reads(*_READS_NAMES):
+            return []
+        own = value.__name__ if value.__name__ != value.__qualname__.rpartition(".")[2] else ""
+        return [of_parts(b"called", value.__qualname__.encode(), *([own.encode()] if own else []))]
+
+    def _hint(self, value: Any, module: str) -> bytes:
+        """An annotation. One that is a text names things of its module, which count where they are the user's own."""
+        if not isinstance(value, str):
+            return self.digest(value)
+        namespace = vars(sys.modules[module]) if module in sys.modules else {}
+        found = {name: namespace[name] for name in source_code.names_in(value) if name in namespace}
+        own = {name: item for name, item in found.items() if not self._is_elsewhere(item)}
+        return of_parts(b"text", value.encode(), *(self._at(name, item) for name, item in sorted(own.items())))
+
+    def _is_elsewhere(self, item: Any) -> bool:
+        if isinstance(item, ModuleType):
+            return True
+        return is_installed(str(getattr(item, "__module__", None) or type(item).__module__))
+
+    def _init_only(self, value: type) -> list[bytes]:
+        """Parameters of a dataclass that are no fields, and where they stand among the others."""
+        every: dict[str, Any] = vars(value).get("__dataclass_fields__", {})
+        names = [name for name, field in every.items() if field._field_type.name != "_FIELD_CLASSVAR"]
+        fields = [field.name for field in dataclasses.fields(value)]
+        return [] if names == fields else [of_parts(b"init", *(name.encode() for name in names))]
+
+    def _dataclass_field(self, field: dataclasses.Field[Any], owner: type) -> bytes:
+        kind: Any = str(field.type)
+        if " at 0x" in kind or (self.reads(*_READS_FIELD_TYPES) and not source_code.is_plain_hint(field.type)):
+            kind = self._hint(field.type, owner.__module__)
+        elif isinstance(field.type, str) and self.reads(*_READS_FIELD_TYPES):
+            kind = self._hint(kind, owner.__module__)
+        settings = (field.name, kind, field.init, field.compare, bool(field.kw_only))
+        default = None if field.default is dataclasses.MISSING else (field.default,)
+        factory = None if field.default_factory is dataclasses.MISSING else (field.default_factory,)
+        more: list[Any] = [] if field.repr and field.hash is None else [(field.repr, field.hash)]
+        if field.metadata:
+            more.append(dict(field.metadata))
+        return self._all(b"field", settings, default, factory, *more)
+
+    def _function(self, value: FunctionType) -> bytes:
+        known = bundle.implementations(value)
+        if known is not None:
+            return of_parts(b"singledispatch", self._mapping(_Unordered(known)))
+        checked = bundle.checked_function(value)
+        if checked is not None:
+            function, settings = checked
+            hints = [(name, self._hint(hint, value.__module__)) for name, hint in function.__annotations__.items()]
+            return self._all(b"checked", function, settings, *(self._all(name, hint) for name, hint in hints))
+        home = str(value.__globals__.get("__name__") or "")
+        if is_installed_code(value.__globals__):
+            return self._installed(home, value)
+        self.path.append(f"{value.__qualname__}()")
+        node = self._node(value)
+        self.text.function(value, node)
+        parts = [self._code(value.__code__) if node is None else of_tree(source_code.normal_form(node))]
+        named = None if value.__kwdefaults__ is None else _Unordered(value.__kwdefaults__)
+        parts.append(self._at("a default", [value.__defaults__, named]))
+        self.mentioned |= _mentions(value.__code__)
+        if source_code.ANY_NAME not in self.mentioned and source_code.reads_any_name(value.__code__, node):
+            self.mentioned.add(source_code.ANY_NAME)
+        self._check_patches(value, node)
+        for name, used in self._used(value, node):
+            self.text.value(name, used)
+            seen = used
+            if type(used) is dict and node is not None and _only_looked_up(name, used, node):
+                seen = _Unordered(used)
+            elif getattr(used, "__name__", None) == name.rpartition(".")[2]:
+                self.by_name.add(id(used))
+            parts.append(of_parts(name.encode(), self._at(name, seen)))
+        parts += self._read_of_function(value, node)
+        self.path.pop()
+        return of_parts(b"function", *parts)
+
+    def _check_patches(self, function: FunctionType, node: source_code.FunctionNode | None) -> None:
+        """Refuse what the user's program has put into installed modules and classes: workers have these without it."""
+        names = _mentions(function.__code__)
+        for name, chains in ({} if node is None else source_code.attribute_chains(node)).items():
+            found: Any = function.__globals__.get(name)
+            paths = [(name, found)] if isinstance(found, type) else []
+            if isinstance(found, ModuleType) and is_installed(found.__name__):
+                paths = [(".".join((name, *chain)), _reached(found, chain)) for chain in sorted(chains)]
+            for path, item in paths:
+                patch = path if _is_own_code(item) and isinstance(found, ModuleType) else _patched(item, names)
+                if patch:
+                    raise UdfDefinitionError(
+                        f"{function.__qualname__}() uses {patch if patch == path else f'{path}.{patch}'}, which your"
+                        " program has put into installed code, and workers have that code without it: call your"
+                        f" function or class by its own name (at {self._place()})."
+                    )
+
+    def _read_of_function(self, value: FunctionType, node: source_code.FunctionNode | None) -> list[bytes]:
+        """What a function has besides its code, where code that is walked reads it."""
+        parts = self._attributes_read(value)
+        if value.__doc__ is not None and self.reads(*_READS_DOCSTRINGS):
+            parts.append(of_parts(b"docstring", self.digest(value.__doc__)))
+        if value.__annotations__ and self.reads(*_READS_HINTS):
+            hints = ((name, self._hint(hint, value.__module__)) for name, hint in value.__annotations__.items())
+            parts.append(of_parts(b"hints", *(of_parts(name.encode(), hint) for name, hint in hints)))
+        if node is not None and self.reads(*_READS_SOURCE):
+            parts.append(of_parts(b"source", source_code.text_of(value, node).encode(errors="surrogatepass")))
+        return parts + self._name_read(value)
+
+    def _code(self, code: CodeType) -> bytes:
+        """Compiled code, without the lines and the file that it came from."""
+        shape = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
+        names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars)
+        constants = [self._code(item) if isinstance(item, CodeType) else self.digest(item) for item in code.co_consts]
+        python = tuple(sys.version_info[:2])
+        return self._all(b"typed in", python, shape, names, (code.co_code, code.co_exceptiontable), *constants)
+
+    def _installed(self, home: str, value: FunctionType) -> bytes:
+        """A function of a library: its name, and what it encloses where the library's decorator made it."""
+        name = f"{home}:{value.__code__.co_qualname}".encode()
+        self.mentioned.add(value.__name__)  # such as `from inspect import getdoc as words`
+        found: Any = sys.modules.get(value.__module__ or "")
+        for part in value.__qualname__.split("."):
+            found = getattr(found, part, None)
+        if found is value and is_installed(value.__module__):
+            return of_parts(b"named", name)
+        held = dict(_closure(value))
+        if home.partition(".")[0] in bundle.CACHES:  # what a call leaves in a cache is no edit
+            held = {key: {} if isinstance(item, dict) else item for key, item in held.items() if key != "cache_info"}
+        own = {key: item for key, item in vars(value).items() if key != "__wrapped__" and self.reads(key)}
+        own = {key: item for key, item in own.items() if _is_plain(item)}
+        parts = [of_parts(key.encode(), self._at(key, item)) for key, item in held.items()]
+        return of_parts(
+            b"named", name, *parts, *([of_parts(b"attributes", self.digest(_Unordered(own)))] if own else [])
+        )
+
+    def _node(self, value: FunctionType) -> source_code.FunctionNode | None:
+        try:
+            return source_code.function_node(value)
+        except VersionRequired as error:
+            raise self._refuse(error.message) from None
+
+    def _used(self, function: FunctionType, node: source_code.FunctionNode | None) -> Iterator[tuple[str, Any]]:
+        """Names and values of the closure and of the globals that it reads, its inner functions included."""
+        chains = {} if node is None else source_code.attribute_chains(node)
+        found = dict(_closure(function))
+        missing = object()
+        for name in _global_names(function.__code__):
+            value = function.__globals__.get(name, missing)
+            if value is not missing:
+                found.setdefault(name, value)
+        for name, value in sorted(found.items()):
+            if isinstance(value, ModuleType) and not is_installed(value.__name__):
+                yield from _attributes(name, value, chains.get(name, {()}))
+            else:
+                yield name, value
+
+    def _object(self, value: Any) -> bytes:
+        identity = getattr(type(value), "__leman_identity__", None)
+        if identity is not None:
+            return of_parts(b"udf", self.digest(identity(value)))
+        within = bundle.cached_function(value)
+        if within is not None:
+            return self._all(b"cached", within, *self._cache_settings(value))
+        described = bundle.described_object(value)
+        if described is not None:
+            return self._all(b"object", type(value), described)
+        proxied = self._proxied(value)
+        if proxied is not None:
+            return self._all(b"proxy", *proxied)
+        wrapped = getattr(value, "__dict__", {}).get("__wrapped__")
+        if isinstance(wrapped, FunctionType):
+            return self._all(b"wrapped", type(value), wrapped, *self._settings(value, wrapped))
+        if issubclass(type(value), _NAMED):
+            return self._builtin(value)
+        if issubclass(type(value), logging.Logger):
+            return of_parts(b"logger", value.name.encode())
+        return self._reduced(value)
+
+    def _cache_settings(self, value: Any) -> list[bytes]:
+        """What shows of a cache: whether 1 and 1.0 have one entry, its size where the code reads it, attributes."""
+        settings = value.cache_parameters()
+        parts = [b"typed"] if settings["typed"] else []
+        if self.reads("cache_parameters", "cache_info"):
+            parts.append(self.digest(settings["maxsize"]))
+        return parts + self._attributes_read(value)
+
+    def _proxied(self, value: Any) -> tuple[Any, ...] | None:
+        try:
+            return bundle.proxied(value)
+        except UdfDefinitionError as error:
+            raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
+
+    def _settings(self, value: Any, wrapped: FunctionType) -> list[bytes]:
+        """What an object that wraps a function holds besides it. Objects of libraries may hold caches: of these only
+        code of the user's own and plain public values count."""
+        ours = is_installed_class(type(value))
+        own = {
+            name: item
+            for name, item in vars(value).items()
+            if name not in (*functools.WRAPPER_ASSIGNMENTS, "__wrapped__")
+            and item is not wrapped
+            and not (name in vars(wrapped) and vars(wrapped)[name] is item)
+            and (not ours or _is_own_code(item) or (not name.startswith("_") and _is_plain(item)))
+        }
+        own |= bundle.compiler_options(value)
+        return [of_parts(b"settings", self._at("its attributes", _Unordered(own)))] if own else []
+
+    def _builtin(self, value: Any) -> bytes:
+        owner = getattr(value, "__self__", None)
+        name = f"{getattr(value, '__module__', None)}:{value.__qualname__}".encode()
+        bound = owner is not None and not isinstance(owner, ModuleType | type)
+        return of_parts(b"builtin", name, self.digest(owner) if bound else b"")
+
+    def _reduced(self, value: Any) -> bytes:
+        """Any other object: what copying it would need, which is its class and its state."""
+        apart = bundle.taken_apart(value)
+        try:
+            parts = bundle.pickled_form(value, copyreg.dispatch_table, 4) if apart is None else apart[:2]
+        except UdfDefinitionError as error:
+            raise UdfDefinitionError(f"{error.message} (at {self._place()})") from None
+        except Exception:  # noqa: BLE001 - objects may refuse in any way they like
+            raise self._unreadable(value) from None
+        if all(getattr(type(value), name) is getattr(object, name, None) for name in _PICKLED_BY_OBJECT):
+            self.pickled.add(type(value))
+        if type(value) in (operator.attrgetter, operator.methodcaller):
+            self.mentioned.update(
+                part for name in value.__reduce__()[1] if type(name) is str for part in name.split(".")
+            )
+        if isinstance(parts, str):
+            self._check_name(value, parts)
+            return of_parts(b"named", f"{type(value).__module__}:{parts}".encode())
+        make, arguments, *state = parts
+        content = [list(item) if isinstance(item, Iterator) else self._state(type(value), item) for item in state]
+        return self._all(b"object", make, arguments, content)
+
+    def _state(self, kind: type, state: Any) -> Any:
+        """The attributes of an object. Their order counts where the code reads it, and values that a call left there
+        never do."""
+        if type(state) is tuple and len(state) == 2 and type(state[0]) is dict:
+            return (self._state(kind, state[0]), self._state(kind, state[1]))
+        if type(state) is not dict:
+            return state
+        kept = {
+            name: item
+            for name, item in state.items()
+            if not isinstance(name, str)
+            or not isinstance(inspect.getattr_static(kind, name, None), functools.cached_property)
+        }
+        if not kept and state:  # an object without attributes has no state
+            return None
+        return kept if self.reads(*_READS_ATTRIBUTES) else _Unordered(kept)
+
+    def _check_name(self, value: Any, name: str) -> None:
+        """Refuse what is sent by its name, where nothing tells what that names."""
+        module = bundle.pickled_module(value, name)
+        if module:
+            raise UdfDefinitionError(f"{by_name_only(type(value), f'{module}.{name}')} (at {self._place()})")
+
+    def _unreadable(self, value: Any) -> UdfDefinitionError:
+        """What is said of a value that no version can be derived from: mostly it cannot be sent either."""
+        kind = type(value).__qualname__
+        try:
+            cloudpickle.dumps(value)
+        except Exception:  # noqa: BLE001 - as in `_reduced`
+            return UdfDefinitionError(
+                f"a value of type {kind} cannot be sent to workers (at {self._place()}). {BUILD_IT_THERE}"
+            )
+        return self._refuse(f"a value of type {kind} cannot be read")
+
+    def _refuse(self, what: str) -> VersionRequired:
+        how = "Give the function a version= and change it with the code."
+        return VersionRequired(f"Cannot derive the version: {what} (at {self._place()}). {how}")
+
+    def _place(self) -> str:
+        return " → ".join(self.path) or "the function"
+
+
+def _generated(item: Any) -> bool:
+    """Methods that dataclass, namedtuple and the like made from strings: their input is looked at instead. They were
+    given their names later; a method of a class that was typed in has had its own from the beginning."""
+    function = inspect.unwrap(item.__func__ if isinstance(item, staticmethod | classmethod) else item)
+    if not isinstance(function, FunctionType) or not function.__code__.co_filename.startswith("<string>"):
+        return False
+    return function.__code__.co_qualname != function.__qualname__
+
+
+def _shown(key: Any) -> str:
+    """A key as the path to a value names it; its class may be anybody's."""
+    try:
+        return repr(key)
+    except Exception:  # noqa: BLE001
+        return type(key).__name__
+
+
+def _slots(value: Any) -> dict[str, Any]:
+    """The attributes of an object that slots of the user's own classes hold."""
+    own = [kind for kind in type(value).__mro__ if "__slots__" in vars(kind) and not is_installed_class(kind)]
+    held = (name for kind in own for name, item in vars(kind).items() if isinstance(item, MemberDescriptorType))
+    return {name: getattr(value, name) for name in held if hasattr(value, name)}
+
+
+def _registered(value: type) -> list[type]:
+    """The classes that were registered with an abstract class as its own."""
+    if not issubclass(type(value), abc.ABCMeta):
+        return []
+    found = (reference() for reference in abc._get_dump(value)[0])  # type: ignore[attr-defined]
+    return [kind for kind in found if kind is not None]
+
+
+def _is_own_code(item: Any) -> bool:
+    """Tell whether a value is a function or class of the user's own."""
+    if isinstance(item, FunctionType):
+        return not is_installed_code(item.__globals__)
+    return isinstance(item, type) and not is_installed_class(item)
+
+
+def _reached(module: ModuleType, chain: tuple[str, ...]) -> Any:
+    """What a chain of attributes of an installed module leads to: the first that is no module."""
+    found: Any = module
+    for name in chain:
+        if not isinstance(found, ModuleType):
+            break
+        found = vars(found).get(name)
+    return found
+
+
+def _patched(value: Any, names: set[str]) -> str:
+    """The name of an attribute of an installed class that is the user's own code; empty where the code names none."""
+    for base in value.__mro__ if isinstance(value, type) else ():
+        if base.__module__ == "builtins" or not is_installed_class(base):
+            continue
+        for name in names & vars(base).keys():
+            item = vars(base)[name]
+            made_of = [item, *getattr(item, "__dict__", {}).values()]  # pandas keeps a class in an accessor
+            if not isinstance(item, type) and any(map(_is_own_code, made_of)):
+                return name
+    return ""
+
+
+def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not set yet
+            continue
+
+
+def _is_plain(value: Any) -> bool:
+    """Tell whether a value holds no others, so that nothing in it has an order."""
+    kind = type(value)
+    if kind in (tuple, frozenset):
+        return all(map(_is_plain, value))
+    return kind in (str, bytes, int, float, complex, bool, type(None)) or (
+        kind in (list, set) and all(map(_is_plain, value.copy()))
+    )
+
+
+def _only_looked_up(name: str, value: dict[Any, Any], node: source_code.FunctionNode) -> bool:
+    """Tell whether a function cannot see the order of a dictionary's keys, nor of anything that it holds."""
+    return all(map(_is_plain, value.copy().values())) and name in source_code.order_free(node)
+
+
+def _made_by_library(value: type) -> bool:
+    """Tell whether the class of a class is of an installed library, which may read anything that the class has."""
+    home = type(value).__module__
+    return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
+
+
+def _mentions(code: CodeType) -> set[str]:
+    """Names by which code may read something: attributes, globals, and texts as `getattr` takes them."""
+    found = {item for item in code.co_consts if type(item) is str and item.isidentifier()} | set(code.co_names)
+    if dis.opmap["MATCH_CLASS"] in code.co_code[::2]:
+        found.add("MATCH_CLASS")
+    return found.union(*(_mentions(item) for item in code.co_consts if isinstance(item, CodeType)))
+
+
+def _global_names(code: CodeType) -> set[str]:
+    names = {
+        str(step.argval)
+        for step in dis.get_instructions(code)
+        if step.opname in _LOADS_GLOBAL and not str(step.argval).startswith("@")
+    }
+    for item in code.co_consts:
+        if isinstance(item, CodeType):
+            names |= _global_names(item)
+    return names
+
+
+def _attributes(name: str, module: ModuleType, chains: set[tuple[str, ...]]) -> Iterator[tuple[str, Any]]:
+    """The parts of a user module that are used; all of it where it is used as a whole."""
+    for chain in sorted(chains):
+        value: Any = module
+        path = name
+        for attribute in chain:
+            if not isinstance(value, ModuleType) or is_installed(value.__name__):
+                break
+            value = getattr(value, attribute, None)
+            path = f"{path}.{attribute}"
+        yield path, value

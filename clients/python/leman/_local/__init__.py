@@ -1,0 +1,1 @@
+"""Local databases: embedded services, and reads without services."""

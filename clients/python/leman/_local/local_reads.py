@@ -1,0 +1,553 @@
+"""Read tables, views, functions, jobs and failed rows from a local folder, without services.
+
+Tables of a folder of this machine as their manifests have them: for reads where services would have to be started.
+
+What makes no sense here, and what the services alone can tell, they are asked for.
+
+Views of a folder of this machine as their metadata has them: for reads where services would have to be started.
+
+The metadata is documented in docs/views.md. What makes no sense here the services are asked for, which say why.
+
+Registered functions of a folder of this machine: for reads where services would have to be started.
+
+A definition is a JSON document with a digest of itself. Where one makes no sense here the services are asked for, which
+say what is wrong with it.
+
+The jobs of a folder of this machine as their history has them: for reads where services would have to be started.
+
+The history is a Lance table with a row for each state of a job, a JSON document behind a digest of it. Which state
+counts, and what else there is to it, decision 15 says. What makes no sense here the services are asked for, which can
+mend it.
+
+Failed rows of a job in a folder of this machine: for reads where services would have to be started.
+
+They lie in a Lance table to which workers append. A row that failed again is there again: what was said last counts.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from leman import _locations, local
+from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall, trace_of
+from leman._message_text import translate
+from leman._table_model import (
+    INTERNAL_COLUMNS,
+    IS_SET,
+    VIEW_KEYS,
+    ComputedColumn,
+    IndexCoverage,
+    ReasonCount,
+    RowError,
+    TableInfo,
+    UdfInfo,
+    ViewColumn,
+    ViewFunction,
+    ViewInfo,
+    ViewQuery,
+    ViewSummary,
+)
+from leman.errors import LemanError, TableNotFound, make
+
+if TYPE_CHECKING:
+    import lance
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+else:
+    from leman import _arrow as pa
+
+
+_ENDING = ".lance"
+_SCRATCH = "__leman_scratch_"
+_KEY = "leman::"
+#: Entries of a column's metadata that its digest is made of.
+_BOUND = ("column_id", "udf_name", "udf_version", "inputs", "source", "added_as", "kept", "input_names")
+
+
+def table_names(database: str) -> list[str]:
+    """The names of its tables and views, sorted; none where there is no database. Raises OSError."""
+    try:
+        with os.scandir(database) as found:
+            folders = [entry for entry in found if entry.name.endswith(_ENDING) and entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    made = (entry.name for entry in folders if os.path.isdir(os.path.join(entry.path, "_versions")))  # noqa: PTH112, PTH118
+    return sorted(name.removesuffix(_ENDING) for name in made if not name.startswith(_SCRATCH))
+
+
+def local_table(database: str, name: str) -> TableInfo | None:
+    """The latest version of a table or view; None: the services know, or refuse it better.
+
+    Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
+    """
+    _locations.check_database_exists(database)
+    uri = f"{database}/{name}{_ENDING}"
+    try:
+        names = table_names(database)
+        if name not in names:
+            raise _absence(uri, name, names)
+        return _described_table(name, uri, local.open_table(uri))
+    except TableNotFound:
+        raise
+    except (LemanError, OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def _absence(uri: str, name: str, names: list[str]) -> LemanError:
+    if not name.isidentifier():
+        return LemanError("a name that the services look at")
+    close = difflib.get_close_matches(name, names, n=2)
+    meant = f"did you mean {' or '.join(map(repr, close))}? Else " if close else ""
+    return TableNotFound(
+        f"There is no table at {uri}: {meant}check the database path and the table name, or create it first",
+        facts={"uri": uri},
+    )
+
+
+def _described_table(name: str, uri: str, dataset: lance.LanceDataset) -> TableInfo:
+    paths = dict(_paths(dataset.lance_schema.fields()))
+    return TableInfo(
+        name=name,
+        uri=uri,
+        version=dataset.version,
+        row_count=dataset.count_rows(),
+        fragment_count=len(dataset.get_fragments()),
+        schema=dataset.schema,
+        computed_columns=tuple(_computed(field, paths) for field in dataset.schema if _is_bound(field)),
+        stable_row_ids=bool(dataset.has_stable_row_ids),
+    )
+
+
+def _paths(fields: Iterable[Any], before: str = "") -> Iterable[tuple[int, str]]:
+    """Columns, and fields of structs by names with dots between, by the ids that renames keep."""
+    for field in fields:
+        yield field.id(), before + field.name()
+        yield from _paths(field.children(), f"{before}{field.name()}.")
+
+
+def _is_bound(field: pa.Field) -> bool:
+    return any(f"{_KEY}{key}".encode() in (field.metadata or {}) for key in ("column_id", "digest"))
+
+
+def _computed(field: pa.Field, paths: Mapping[int, str]) -> ComputedColumn:
+    """Raises LookupError, ValueError, TypeError where its metadata is not what was written."""
+    stored = {key.decode(): value.decode() for key, value in field.metadata.items() if key.startswith(_KEY.encode())}
+    bound = sorted((key, stored[key]) for key in (_KEY + entry for entry in _BOUND) if key in stored)
+    digest = hashlib.sha256(json.dumps(bound, ensure_ascii=False).encode()).hexdigest()[:32]
+    if stored[f"{_KEY}digest"] != digest:
+        raise ValueError(f"the metadata of column {field.name} was changed")
+    return ComputedColumn(
+        field.name,
+        stored[f"{_KEY}udf_name"],
+        stored[f"{_KEY}udf_version"],
+        tuple(paths.get(field_id, column) for column, field_id in json.loads(stored[f"{_KEY}inputs"])),
+        tuple(f"{udf}@{version}" for udf, version in json.loads(stored.get(f"{_KEY}kept", "[]"))),
+    )
+
+
+#: Entries that its digest is made of, and those that a view of an early release lacks.
+_COVERED = frozenset(
+    ("query", "base_table", "base_table_db_uri", "base_table_version", "version", "base_table_incarnation")
+) | {"filled", "base_table_record"}
+_LATER = frozenset(("earlier", "failed"))
+_ROW_REFERENCES = {1: "address", 2: "stable_row_id"}
+
+
+def local_view(table: TableInfo) -> ViewInfo | None:
+    """A view, of which `table` is its table; None: the services know, or refuse it better."""
+    try:
+        return _described_view(table)
+    except (LemanError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
+def local_tables_and_views(database: str, name: str | None = None) -> list[TableInfo] | None:
+    """The tables and views of a database, or one of them, by name; None: as for `describe`.
+
+    Raises NotFound (DATABASE_NOT_FOUND), TableNotFound.
+    """
+    found: list[TableInfo] = []
+    for each in table_names(database) if name is None else [name]:
+        table = local_table(database, each)
+        if table is not None and _is_view(table):
+            table = local_view(table)
+        if table is None:
+            return None
+        found.append(table)
+    return found
+
+
+def local_view_summaries(database: str) -> list[ViewSummary] | None:
+    """All views of a database, by name; None: as for `describe`."""
+    found = []
+    try:
+        for name in table_names(database):
+            table = local_table(database, name)
+            if table is None:
+                return None
+            if _is_view(table):
+                found.append(_summary(_described_view(table)))
+    except (LemanError, OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return found
+
+
+def _is_view(table: TableInfo) -> bool:
+    return any(key.startswith(VIEW_KEYS) for key in table.schema.metadata or {})
+
+
+def _described_view(table: TableInfo) -> ViewInfo:
+    import pyarrow as pa  # noqa: PLC0415 - slow to import; it was for `table`
+
+    stored = _stored(table.schema.metadata or {})
+    query = json.loads(stored["query"])
+    query["database"] = _source_database(stored, table.uri.rpartition("/")[0])
+    filled = json.loads(stored["filled"])
+    rows_set = local.open_table(table.uri, table.version).count_rows(IS_SET)
+    functions = {f["name"]: f"{f['udf_name']}@{f['udf_version']}" for f in query["functions"]}
+    return ViewInfo(
+        name=table.name,
+        uri=table.uri,
+        version=table.version,
+        row_count=rows_set,
+        fragment_count=table.fragment_count,
+        schema=pa.schema([field for field in table.schema if field.name not in INTERNAL_COLUMNS]),
+        computed_columns=(),
+        stable_row_ids=table.stable_row_ids,
+        query=_query(query),
+        source_version=int(stored["base_table_version"]),
+        rows_unset=table.row_count - rows_set,
+        row_reference=_ROW_REFERENCES[int(stored["version"])],
+        stale_columns=tuple(name for name, function in functions.items() if filled.get(name) != function),
+    )
+
+
+def _summary(view: ViewInfo) -> ViewSummary:
+    return ViewSummary(
+        name=view.name,
+        uri=view.uri,
+        version=view.version,
+        source_database=view.query.source_database,
+        source_table=view.query.source_table,
+        source_version=view.source_version,
+        row_reference=view.row_reference,
+        row_count=view.row_count,
+        rows_unset=view.rows_unset,
+        stale_columns=view.stale_columns,
+    )
+
+
+def _stored(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
+    """What a view has in the metadata of its schema. Raises LookupError, ValueError where that is not as written."""
+    prefix = VIEW_KEYS.decode()
+    found = {k.decode().removeprefix(prefix): v.decode() for k, v in metadata.items() if k.startswith(VIEW_KEYS)}
+    bound = sorted((prefix + name, found[name]) for name in _COVERED | (_LATER & found.keys()))
+    if found["digest"] != hashlib.sha256(json.dumps(bound, ensure_ascii=False).encode()).hexdigest()[:32]:
+        raise ValueError("the metadata of the view was changed")
+    return found
+
+
+def _source_database(stored: Mapping[str, str], home: str) -> str:
+    """The database of the source of a view that lies in the database `home`.
+
+    Raises ValueError where another one is named by a view of an earlier release, which may have been moved.
+    """
+    own, recorded = stored.get("base_table_in_own_database"), stored["base_table_db_uri"].rstrip("/")
+    if own == "true":
+        return home
+    if own is None and recorded != home:
+        raise ValueError("the services know whether the view was moved")
+    return recorded
+
+
+def _query(stored: Mapping[str, Any]) -> ViewQuery:
+    return ViewQuery(
+        source_database=stored["database"],
+        source_table=stored["table"],
+        columns=tuple(ViewColumn(c["name"], _expression(c)) for c in stored["columns"]),
+        functions=tuple(
+            ViewFunction(f["name"], f["udf_name"], f["udf_version"], tuple(f["inputs"])) for f in stored["functions"]
+        ),
+        where=stored["where"],
+        shuffle_seed=stored["shuffle_seed"] if stored["shuffle"] else None,
+        limit=stored["limit"],
+        offset=stored["offset"],
+    )
+
+
+def _expression(column: Mapping[str, Any]) -> str:
+    """What makes a column, where it is a column of the source by its name, or by that in backticks."""
+    source: str = column["source_column"]
+    if source == column["name"]:
+        return source
+    quoted = "`" + source.replace("`", "``") + "`"
+    return quoted if source else str(column["expression"])
+
+
+_UDF_ENDING = ".json"
+
+
+def local_udfs(database: str) -> list[UdfInfo] | None:
+    """All of them, by name, then newest first; None: the services know, or tell better what is wrong."""
+    folder = f"{database}/_leman/udfs"
+    found = []
+    try:
+        for name in os.listdir(folder) if os.path.isdir(folder) else ():  # noqa: PTH112, PTH208 - a str, as on the wire
+            if name.endswith(_UDF_ENDING) and not name.startswith("."):
+                udf, registered_at = _read_udf(f"{folder}/{name}")
+                if f"{udf.name}@{udf.version}{_UDF_ENDING}" != name:
+                    return None
+                found.append((udf.name, -int(registered_at * 1e6), udf.version, udf))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+    return [entry[-1] for entry in sorted(found, key=lambda entry: entry[:3])]
+
+
+def local_udf(database: str, name: str, version: str) -> UdfInfo | None:
+    """One of them, without a version the newest; None: as for `udfs`, or there is none."""
+    known = local_udfs(database) or ()
+    return next((each for each in known if each.name == name and version in ("", each.version)), None)
+
+
+def without_source(info: UdfInfo) -> UdfInfo:
+    """As listings have it."""
+    return dataclasses.replace(info, source="")
+
+
+def _read_udf(path: str) -> tuple[UdfInfo, float]:
+    """A function, and when it was registered. Raises ValueError where the file is not as it was written; LookupError,
+    TypeError, AttributeError where it is of another release."""
+    with open(path, "rb") as file:  # noqa: PTH123
+        data = file.read()
+    document = json.loads(data)
+    digest = document.pop("sha256")
+    if digest != hashlib.sha256(_text(document)).hexdigest() or _text({**document, "sha256": digest}) != data:
+        raise ValueError("the definition was changed")
+    body = document["definition"]
+    info = UdfInfo(
+        name=body["name"],
+        version=body["version"],
+        kind=body["kind"],
+        input_columns=tuple(body["input_columns"]),
+        data_type=_type(body["output_type"]),
+        stateful=body["stateful"],
+        sql_expression=body["sql_expression"],
+        options=_options(body),
+        addresses=tuple(body["remote"]["addresses"]) if "remote" in body else (),
+        source=document.get("source", ""),
+    )
+    return info, float(document["registered_at"])
+
+
+def _options(body: Mapping[str, Any]) -> dict[str, object]:
+    bounds, resources = body["checkpoint"], body.get("resources", {})
+    all_of_them = {
+        "batch_size": body["batch_size"],
+        "checkpoint_size": bounds["checkpoint_size"],
+        "min_checkpoint_size": bounds["min_checkpoint_size"],
+        "max_checkpoint_size": bounds["max_checkpoint_size"],
+        "timeout": body["timeout_seconds"],
+        "num_cpus": resources.get("num_cpus"),
+        "num_gpus": resources.get("num_gpus"),
+        "memory": resources.get("memory_bytes"),
+        "blob": body["blob"],
+    }
+    return {name: value for name, value in all_of_them.items() if value}
+
+
+def _type(text: str) -> pa.DataType:
+    return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))).field(0).type
+
+
+def _text(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+
+
+_POSITION = "position"
+_COUNTS = frozenset(field.name for field in dataclasses.fields(Progress))
+_RESULT = frozenset(field.name for field in dataclasses.fields(RefreshResult))
+_CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def local_jobs(database: str) -> list[Job] | None:
+    """All jobs, newest first; None: the services know, or tell better what is wrong."""
+    folder = f"{database}/_leman"
+    if os.path.isdir(f"{folder}/damaged"):  # noqa: PTH112 - a str, as on the wire
+        return None
+    if not os.path.isdir(f"{folder}/jobs.lance"):  # noqa: PTH112
+        return []
+    try:
+        counting: dict[str, dict[str, Any]] = {}
+        for said in _states(f"{folder}/jobs.lance"):
+            known = counting.get(said["job_id"])
+            counting[said["job_id"]] = said if known is None else _counted(known, said)
+        found = [_job(said, database) for said in counting.values() if not said.get("deleted")]
+    except (LemanError, OSError, ValueError, LookupError, TypeError):
+        return None
+    return sorted(found, key=lambda job: (job.create_time, job.job_id), reverse=True)
+
+
+def _states(uri: str) -> Iterator[dict[str, Any]]:
+    """The states of all jobs in the order in which they were written. Raises ValueError where one is damaged."""
+    table = local.open_table(uri)
+    ordered = _POSITION in table.schema.names
+    rows = table.to_table(["record", _POSITION] if ordered else ["record"], with_row_id=ordered).to_pylist()
+    if ordered:
+        rows.sort(key=lambda row: row["_rowid"] if row[_POSITION] is None else row[_POSITION])
+    for row in rows:
+        digest, _, text = row["record"].partition(" ")
+        if digest != hashlib.sha256(text.encode()).hexdigest()[:32]:
+            raise ValueError("a state of a job is damaged, or of an early release")
+        yield json.loads(text)
+
+
+def _counted(known: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """Which of two states of a job counts, where `said` was written later: as `counted` of the services."""
+    ended = JobState(known["state"]).terminal
+    if said.get("deleted") and ended and not known.get("deleted"):
+        return said
+    if ended or _attempt(said) < _attempt(known):
+        return known
+    is_others = _attempt(said) == _attempt(known) and said.get("executor", "") != known.get("executor", "")
+    return known if is_others else said
+
+
+def _attempt(said: Mapping[str, Any]) -> int:
+    return int(said.get("attempt", 1))
+
+
+def _job(said: Mapping[str, Any], database: str) -> Job:
+    """A job, of the database whose history has it: that may have been copied from elsewhere."""
+    asked = said.get("backfill") or said["refresh"]
+    state = JobState(said["state"])
+    progress = _progress(said.get("progress", {}), state)
+    result = said.get("refresh_result")
+    return Job(
+        job_id=said["job_id"],
+        state=state,
+        database=database,
+        table=asked.get("table") or asked["view"],
+        column=asked.get("column", ""),
+        where=asked.get("where", ""),
+        udf_name=said.get("udf_name", ""),
+        udf_version=said.get("udf_version", ""),
+        progress=progress,
+        reasons=tuple(ReasonCount(c["reason"].upper(), c["fragments"], c["rows"]) for c in said.get("reasons", ())),
+        plan_summary=said.get("plan_summary", ""),
+        error=_error(said["error"]) if said.get("error") else None,
+        table_version=said.get("table_version", 0),
+        attempt=_attempt(said),
+        create_time=_time(said["created_at"]),
+        update_time=_time(said["updated_at"]),
+        stalls=tuple(_stall(stall) for stall in said.get("stalls", ())),
+        retry_of=said.get("retry_of", ""),
+        refresh_result=None if result is None else _result(result, said, state, progress),
+        failed_in=tuple(said.get("failed_in", ())),
+        queue_position=said.get("queue_position", 0),
+        stale_indices=tuple(
+            IndexCoverage(**{**index, "columns": tuple(index["columns"])}) for index in said.get("stale_indices", ())
+        ),
+        labels=said.get("labels", {}),
+        priority=said.get("priority", 0),
+        initiator=said.get("initiator", ""),
+        start_time=_maybe(said.get("started_at")),
+        end_time=_maybe(said.get("ended_at")),
+        expected_start_time=_maybe(said.get("expected_start_at")),
+        env_names=tuple(said.get("env_names", ())),
+        trace_id=trace_of(said.get("traceparent", "")),
+        columns=tuple(asked.get("columns", ())),
+    )
+
+
+def _progress(said: Mapping[str, Any], state: JobState) -> Progress:
+    found = {name: said[name] for name in _COUNTS & said.keys()}
+    if state is not JobState.RUNNING:
+        found.pop("eta_seconds", None)
+    return Progress(**found)
+
+
+def _result(said: Mapping[str, Any], job: Mapping[str, Any], state: JobState, progress: Progress) -> RefreshResult:
+    plain = {"mode": "no_op", "reason": "up_to_date", **{name: said[name] for name in _RESULT & said.keys()}}
+    plain["warnings"] = tuple(plain.get("warnings", ()))
+    return RefreshResult(
+        **plain,
+        rows_failed=progress.rows_failed,
+        rows_failed_before=progress.rows_failed_before,
+        job_id=job["job_id"],
+        failed_in=tuple(job.get("failed_in", ())),
+        state=state,
+    )
+
+
+def _error(said: Mapping[str, Any]) -> JobError:
+    facts = said.get("facts", {})
+    if any("://" in text and "@" in text for text in (said["message"], *facts.values())):
+        raise ValueError("there may be a password in it, which the services take out")
+    code = _CAPITAL.sub("_", said["kind"]).upper()
+    error = make(code, said["reason"], translate(said["message"]), facts)
+    return JobError(error.reason, error.message, error.facts, error.code)
+
+
+def _stall(said: Mapping[str, Any]) -> Stall:
+    begin, end = said["rows"]
+    fragment = None if said["fragment_id"] < 0 else said["fragment_id"]
+    return Stall(said["worker"], fragment, (begin, end), said["idle_seconds"], said["silent"], said["message"])
+
+
+def _time(seconds: float) -> datetime.datetime:
+    return datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC) + datetime.timedelta(microseconds=int(seconds * 1e6))
+
+
+def _maybe(seconds: float | None) -> datetime.datetime | None:
+    return _time(seconds) if seconds else None
+
+
+_MANY = 100_000
+_FIELDS = tuple(field.name for field in dataclasses.fields(RowError))
+
+
+def local_errors(database: str, job_id: str, column: str, limit: int | None) -> list[RowError] | None:
+    """Those of a job, and of one column where it is named, by row address; None: the services know, or say why not."""
+    known = local_jobs(database)
+    job = next((job for job in known or () if job.job_id == job_id), None)
+    if job is None:
+        return None
+    uri = f"{database}/_leman/errors.lance"
+    if not os.path.isdir(uri):  # noqa: PTH112 - a str, as on the wire
+        return None if job.progress.rows_failed else []
+    try:
+        return _read_errors(uri, job_id, column)[: None if limit is None else max(limit, 0)]
+    except (_ManyRows, LemanError, OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+class _ManyRows(Exception):
+    """More than are read at once."""
+
+
+def _read_errors(uri: str, job_id: str, column: str) -> list[RowError]:
+    table = local.open_table(uri)
+    wanted = f"job_id = {_quoted(job_id)} AND error_type <> ''"  # without one only the row's place is stored
+    if column:
+        wanted += f" AND column = {_quoted(column)}"
+    if table.count_rows(wanted) > _MANY:
+        raise _ManyRows
+    last = {}
+    for row in table.to_table(list(_FIELDS), filter=wanted).to_pylist():
+        row_id = row["row_id"] if row["row_id"] >= 0 else None
+        last[row["row_address"], row["column"]] = RowError(**{**row, "row_id": row_id})
+    return [last[place] for place in sorted(last)]
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,214 @@
+"""SQL judged from its text: how deep it is nested, and which filters mean the same to Lance.
+
+How deep SQL is nested once it is parsed, and what planning it costs, judged from its text.
+
+Lance and DataFusion walk a parsed expression by recursion: `x+1+1+…` and `x::int::int…` end the process at about 550
+operators. Planning arithmetic costs more than the square of its depth, and each COALESCE that is inside the first
+argument of another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be
+many.
+
+There are two copies of this module, `leman_core.sql.filters` and `leman._local.sql_limits`: the SDK reads tables
+without the services.
+
+Filters that mean the same to Lance and to the services, judged from their text.
+
+The services refuse, or translate, what Lance takes for something else: it ignores what follows a complete expression,
+reads a name in double quotes as text, and a time with an offset as the clock's time in the column's zone. This process
+reads by itself with a filter that has nothing of that kind; with any other the services read.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from dataclasses import dataclass, field
+
+#: Operators and calls on the way from the whole expression to its innermost value.
+MAX_NESTING = 100
+#: The same of SQL that is stored already: earlier releases bounded nothing, and up to here nothing crashes.
+MAX_STORED_DEPTH = 400
+#: Operators, each times its depth, and times three for each call around it that Lance plans several times.
+MAX_WORK = 20_000
+MAX_PARSED_BYTES = 1 << 18
+
+_NESTING_TOKEN = re.compile(
+    r"""'(?:[^']|'')*' | "(?:[^"]|"")*" | `(?:[^`]|``)*`
+    | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+    | (?P<word>[^\W\d]\w*)
+    | (?P<symbol>::|<=|>=|<>|!=|==|\|\||->>?|=>|[-+*/%=<>()\[\],^&|~\#@!?:])""",
+    re.VERBOSE,
+)
+_WORDS = frozenset({"not", "is", "like", "ilike", "in", "between", "similar", "rlike", "regexp", "div", "collate"})
+#: Words before a bracket that is no call.
+_NO_CALL = _WORDS | {"and", "or", "when", "then", "else", "case", "array"}
+#: Calls of which Lance plans each argument but the last more than once.
+_PLANNED_AGAIN = frozenset({"coalesce", "nvl", "nvl2", "nullif", "greatest", "least"})
+_AGAIN = 3
+
+
+@dataclass(slots=True)
+class _Frame:
+    """A bracket, a CASE, or the whole text, as far as it is read. Its term is what stands since a comma, AND or OR."""
+
+    kind: str
+    #: Whether what a comma ends is planned again.
+    again: bool = False
+    depth: int = 0
+    work: int = 0
+    operators: int = 0
+    inner_depth: int = 0
+    inner_work: int = 0
+    betweens: int = 0
+    #: Of a CASE: the work of its operand, and how many WHENs it has.
+    operand: int = 0
+    whens: int = 0
+    part: str = ""
+
+    def end_term(self, factor: int = 1) -> None:
+        """Take what was read since the last separator into account."""
+        depth = self.operators + self.inner_depth
+        self.depth = max(self.depth, depth)
+        self.work += factor * (self.inner_work + self.operators * depth)
+        self.operators = self.inner_depth = self.inner_work = self.betweens = 0
+
+    def take(self, inner: _Frame, operators: int) -> None:
+        """Add what a bracket or CASE that ends here has."""
+        self.operators += operators
+        self.inner_depth = max(self.inner_depth, inner.depth)
+        self.inner_work += inner.work
+
+
+@dataclass(slots=True)
+class _Reading:
+    frames: list[_Frame] = field(default_factory=lambda: [_Frame("")])
+
+    def separate(self) -> None:
+        """End a term of the innermost frame."""
+        frame = self.frames[-1]
+        frame.end_term(_AGAIN if frame.again or frame.part == "when" else 1)
+
+    def close(self, kind: str) -> None:
+        """End the innermost frame, if it is of this kind."""
+        if self.frames[-1].kind != kind or len(self.frames) == 1:
+            return
+        frame = self.frames.pop()
+        if kind == "case":
+            frame.end_term()
+            frame.work += frame.operand * frame.whens * _AGAIN
+            frame.depth += frame.whens  # each is a call around the next one
+        else:
+            frame.end_term()
+        self.frames[-1].take(frame, 1)
+
+
+def nesting_problem(sql: str) -> str:
+    """Return what is wrong with how SQL of a caller's is nested; empty where nothing is. Never recurses."""
+    return _problem(sql, MAX_NESTING, MAX_WORK)
+
+
+def stored_nesting_problem(sql: str) -> str:
+    """Return why SQL that is stored would end the process; empty where it would not. Never recurses."""
+    return _problem(sql, MAX_STORED_DEPTH, sys.maxsize)
+
+
+def _problem(sql: str, most_deep: int, most_work: int) -> str:
+    if len(sql) > MAX_PARSED_BYTES:
+        return f"it has {len(sql)} characters, at most {MAX_PARSED_BYTES} can be read"
+    reading = _Reading()
+    before = ""
+    for match in _NESTING_TOKEN.finditer(sql):
+        text = match.group().lower()
+        _read(reading, text, before, is_word=match.lastgroup == "word", is_symbol=match.lastgroup == "symbol")
+        before = text if match.lastgroup == "word" else match.group()[:1]
+        if reading.frames[-1].operators > most_deep or len(reading.frames) > most_deep:
+            return _too_deep(most_deep)
+    while len(reading.frames) > 1:
+        reading.close(reading.frames[-1].kind)
+    whole = reading.frames[0]
+    whole.end_term()
+    if whole.depth > most_deep:
+        return _too_deep(most_deep)
+    if whole.work > most_work:
+        return (
+            "it is nested too deeply to be planned in reasonable time: use fewer operators in one value, and fewer "
+            "calls of coalesce and the like inside of each other"
+        )
+    return ""
+
+
+def _read(reading: _Reading, text: str, before: str, *, is_word: bool, is_symbol: bool) -> None:
+    frame = reading.frames[-1]
+    if is_word:
+        _read_word(reading, frame, text)
+    elif not is_symbol:
+        return
+    elif text in {"(", "["}:
+        is_call = text == "(" and before in _PLANNED_AGAIN and before not in _NO_CALL
+        reading.frames.append(_Frame(")" if text == "(" else "]", again=is_call))
+    elif text in {")", "]"}:
+        while reading.frames[-1].kind == "case":  # one without END: the text is refused for that elsewhere
+            reading.close("case")
+        reading.close(text)
+    elif text == ",":
+        reading.separate()
+    else:
+        frame.operators += 1
+
+
+def _read_word(reading: _Reading, frame: _Frame, word: str) -> None:
+    if word in {"and", "or"}:
+        if word == "and" and frame.betweens:
+            frame.betweens -= 1
+        elif not frame.again:  # in an argument the whole of it is planned again
+            reading.separate()
+    elif word in _WORDS:
+        frame.operators += 1
+        frame.betweens += word == "between"
+    elif word == "case":
+        reading.frames.append(_Frame("case", part="case"))
+    elif frame.kind == "case" and word in {"when", "then", "else"}:
+        if frame.part == "case":
+            frame.end_term()
+            frame.operand, frame.work = frame.work, 0
+        else:
+            reading.separate()
+        frame.part = word
+        frame.whens += word == "when"
+    elif frame.kind == "case" and word == "end":
+        reading.separate()
+        reading.close("case")
+
+
+def _too_deep(most: int) -> str:
+    return f"it is nested too deeply: more than {most} operators and calls are inside of each other"
+
+
+_TOKEN = re.compile(
+    r"\s+|(?P<operand>`(?:[^`]|``)+`|\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|'(?:[^']|'')*')|(?P<word>[A-Za-z_]\w*)"
+    r"|(?P<operator><=|>=|<>|!=|[=<>+*/%])|(?P<mark>[(),.]|-(?!-))",
+    re.ASCII,
+)
+#: One letter for each piece; any other word is an operand.
+_LETTERS = dict.fromkeys(["and", "or", "between", "like", "in"], "=") | {"is": "=", "not": "n"}
+#: Words with a meaning of their own where an operand may stand.
+_OWN_MEANING = re.compile(r"array|case|cast|current_.*|exists|extract|interval|localtime.*|row|select|struct")
+_PATH = re.compile(r"o(?:\.o)+")
+#: What is one operand, of operands: a list or bracket, a negation, two of them with an operator between.
+_OPERAND = re.compile(r"\(o(?:,o)*\)|(?<!o)[n-]+o|o(?:(?:n?=n?-?|-)o)+")
+
+
+def is_plain(where: str) -> bool:
+    """Return whether a filter is made of columns, numbers, text, operators, AND, OR, NOT, IN, IS, BETWEEN and LIKE."""
+    letters, at = [], 0
+    while at < len(where):
+        token = _TOKEN.match(where, at)
+        word = (token["word"] or "").lower() if token else ""
+        if token is None or _OWN_MEANING.fullmatch(word):
+            return False
+        letter = _LETTERS.get(word, "o") if word else {"operand": "o", "operator": "="}.get(str(token.lastgroup))
+        letters.append(letter or token["mark"] or "")
+        at = token.end()
+    rest, more = _PATH.sub("o", "".join(letters)), 1
+    while more:
+        rest, more = _OPERAND.subn("o", rest)
+    return rest == "o"

@@ -1,0 +1,1 @@
+"""Channels, credentials and messages between the SDK and the services."""

@@ -1,0 +1,649 @@
+"""Channels to the services: retries, first contact, calls that outlast a restart.
+
+How long one call waits for a service that is away.
+
+A channel for generated stubs whose calls outlast a restart of the service.
+
+Channels to the services, and calls that outlast a restart of theirs.
+
+Services at an endpoint that the user names: asked who they are, and where the others are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast
+
+import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+from leman._wire import conversions
+from leman._wire.credentials import Pem, TlsFiles, Token, is_loopback, parse_addresses
+from leman.errors import InvalidArgument, LemanError, NotSupported, Unavailable
+from leman.v1 import (
+    annotations_pb2,
+    catalog_pb2_grpc,
+    commit_pb2_grpc,
+    databases_pb2_grpc,
+    info_pb2,
+    info_pb2_grpc,
+    jobs_pb2_grpc,
+    planner_pb2_grpc,
+    tables_pb2_grpc,
+)
+
+_FIRST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+_BUSY_TRIES = 5  # as in the published retry policy
+_LOSSES = 2  # of connections; as in the clients of the other languages
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Raises InvalidArgument for what is no time to wait."""
+    if timeout is not None and not timeout >= 0:  # which NaN is not, either
+        raise InvalidArgument(f"timeout is a number of seconds from 0 on, or None, not {timeout:g}")
+
+
+class RetryBudget:
+    """Pauses between attempts, growing from 50 ms to a second, `seconds` in all."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+        self._next = _FIRST_PAUSE
+        self._renewals = 1
+        self._turns = _BUSY_TRIES - 1
+        self._losses = _LOSSES
+
+    def may_renew(self) -> bool:
+        """Whether its token may be renewed for this call: the first time that this is asked."""
+        self._renewals -= 1
+        return self._renewals >= 0
+
+    def may_stand_in_line(self) -> bool:
+        """Whether a service that has too much to do may be asked again."""
+        self._turns -= 1
+        return self._turns >= 0
+
+    def may_lose_connection(self) -> bool:
+        """Return whether the call may be made again after its connection was lost while it ran.
+
+        A call that loses it twice probably ends the service itself.
+        """
+        self._losses -= 1
+        return self._losses > 0
+
+    def pause(self, at_least: float = 0.0) -> bool:
+        """Wait; False, without waiting, when the time is used up."""
+        wanted = max(at_least, self._next * random.uniform(0.5, 1.0))
+        if time.monotonic() + wanted > self._end:
+            return False
+        time.sleep(wanted)
+        self._next = min(self._next * 2, _LONGEST_PAUSE)
+        return True
+
+
+Metadata = tuple[tuple[str, str], ...]
+
+
+_LEVEL = descriptor_pb2.MethodOptions.IdempotencyLevel
+
+
+def is_repeatable(path: str) -> bool:
+    """Whether a method, `/package.Service/Method`, changes nothing, or the same when it is called twice: those that the
+    published retry policy names."""
+    return is_read(path) or _level(path) == _LEVEL.Value("IDEMPOTENT")
+
+
+def is_read(path: str) -> bool:
+    """Whether a method changes nothing."""
+    options = _options(path)
+    return _level(path) == _LEVEL.Value("NO_SIDE_EFFECTS") or bool(options.Extensions[annotations_pb2.access].reads)
+
+
+def _level(path: str) -> int:
+    return int(_options(path).idempotency_level)
+
+
+def _options(path: str) -> descriptor_pb2.MethodOptions:
+    method = descriptor_pool.Default().FindMethodByName(path.lstrip("/").replace("/", "."))
+    options: descriptor_pb2.MethodOptions = method.GetOptions()
+    return options
+
+
+class Connections(Protocol):
+    """What a patient channel asks of whoever knows where the services are."""
+
+    def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
+        """Give the channel to a service as it is known now; `reads`: for a call that changes nothing."""
+        ...
+
+    def metadata(self) -> Metadata:
+        """Give what each call carries."""
+        ...
+
+    def patient(self) -> RetryBudget:
+        """Give a new measure of how long one call may wait for its service."""
+        ...
+
+    def wait_or_raise(self, service: str, error: Exception, patience: RetryBudget, *, repeatable: bool = False) -> None:
+        """Return when another try is worth it; raise the Leman error when not. `repeatable`: what the call does is the
+        same when it is made twice, so that it is also made again where the service has too much to do."""
+        ...
+
+
+class PatientChannel:
+    """Has as much of a `grpc.Channel` as a generated stub needs.
+
+    Each call goes to where the service is at that moment. A unary one is sent again while the service is away. A stream
+    is opened once; iterating over it raises `grpc.RpcError`.
+    """
+
+    def __init__(self, connections: Connections, service: str, timeout: float) -> None:
+        """`timeout`: seconds that a unary call may take which names none."""
+        self._connections = connections
+        self._service = service
+        self._timeout = timeout
+
+    def unary_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub."""
+
+        repeatable, reads = is_repeatable(method), is_read(method)
+
+        def call(request: Any, timeout: float | None = None) -> Any:
+            patience = self._connections.patient()
+            while True:
+                channel = self._connections.channel(self._service, reads=reads)
+                send = channel.unary_unary(method, *codecs, **options)
+                try:
+                    return send(request, timeout=timeout or self._timeout, metadata=self._connections.metadata())
+                except (grpc.RpcError, ValueError) as error:  # ValueError: the channel is closed
+                    failure = error
+                self._connections.wait_or_raise(self._service, failure, patience, repeatable=repeatable)
+
+        return call
+
+    def stream_unary(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub that is sent a stream: it is opened once, and raises `grpc.RpcError`."""
+
+        def call(requests: Any, timeout: float | None = None) -> Any:
+            opened = self._connections.channel(self._service).stream_unary(method, *codecs, **options)
+            return opened(requests, timeout=timeout or self._timeout, metadata=self._connections.metadata())
+
+        return call
+
+    def unary_stream(self, method: str, *codecs: Any, **options: Any) -> Callable[..., Any]:
+        """Make a method of a stub that answers with a stream."""
+        reads = is_read(method)
+
+        def call(request: Any, timeout: float | None = None) -> Any:
+            channel = self._connections.channel(self._service, reads=reads)
+            opened = channel.unary_stream(method, *codecs, **options)
+            return opened(request, timeout=timeout, metadata=self._connections.metadata())
+
+        return call
+
+
+os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own notes on standard error are no user's business
+
+
+PATIENCE = 60.0
+"""Seconds that a call waits for a service that is being restarted."""
+
+_SILENCE = 60.0
+"""Seconds after which services that were watched and have said nothing did not end just now."""
+
+_MAX_MESSAGE = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoints:
+    """Where the services are, as host:port, and what they ask for.
+
+    `tls_ca`: PEM file; empty: no TLS. `tls_cert`, `tls_key`: PEM files of a certificate to show; empty: none.
+    `plaintext`: whether other machines may be shown the token without TLS.
+    """
+
+    planner: str
+    executor: str
+    commit_coordinator: str
+    token: str | Token = ""
+    tls_ca: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    plaintext: bool = False
+
+    def exposes(self, address: str) -> bool:
+        """Whether a call of that address would show the token to whoever is on the way, which nobody permitted."""
+        return bool(self.token) and not (self.tls_ca or self.plaintext or is_loopback(address))
+
+
+class Locator(Protocol):
+    """Knows where the services are."""
+
+    def check(self, *, reads: bool) -> Endpoints | None:
+        """Asked before each call. Raises where it is not to be made; `reads`: it changes nothing. Returns where the
+        services are, where they may be elsewhere than was said before."""
+        ...
+
+    def expect_writes(self) -> None:
+        """Told that calls which change something follow soon: what they need may start before them."""
+        ...
+
+    def would_start(self) -> bool:
+        """Whether a call that only reads would have to start them."""
+        ...
+
+    def locate_first(self) -> Endpoints:
+        """Where they are, once they answer."""
+        ...
+
+    def locate(self) -> Endpoints:
+        """Where they are now. Asked again when one of them does not answer; must not wait for that one."""
+        ...
+
+    def find_restarted(self) -> Endpoints | None:
+        """As `locate`, for who watches what they do: None where they have ended and somebody else is to start them."""
+        ...
+
+
+class Services:
+    """The generated stubs of the services, over channels that are opened when first needed.
+
+    Safe for use by several threads. Every call of the API may be sent twice: reads, calls that carry a request id, and
+    those that say the same thing twice. So each is sent again while the service is away, for `patience` seconds, and
+    has a deadline where it names none. Streams are opened once.
+
+    `direct`: whether rows are read and written by this process, with pylance, and not through the services.
+    """
+
+    def __init__(self, locator: Locator, patience: float = PATIENCE, *, direct: bool = False) -> None:
+        self.direct = direct
+        self._locator = locator
+        self._patience = patience
+        self._endpoints: Endpoints | None = None
+        self._channels: dict[str, grpc.Channel] = {}
+        self._tls: TlsFiles | None = None
+        self._pem: Pem | None = None
+        self._lock = threading.Lock()
+        self._finding = threading.Lock()
+        self._closed = False
+        #: Until when services that are away count as ended a moment ago, for watches that begin now.
+        self.heard_until = 0.0
+        planner, catalog = self._stub_channel("planner", 300.0), self._stub_channel("planner", 60.0)
+        coordinator = self._stub_channel("commit_coordinator", 600.0)
+        self.catalog = catalog_pb2_grpc.CatalogServiceStub(catalog)
+        self.databases = databases_pb2_grpc.DatabaseServiceStub(catalog)
+        self.planner = planner_pb2_grpc.PlannerServiceStub(planner)
+        self.jobs = jobs_pb2_grpc.JobServiceStub(self._stub_channel("executor", 300.0))
+        self.commits = commit_pb2_grpc.CommitServiceStub(coordinator)
+        self.tables = tables_pb2_grpc.TableServiceStub(coordinator)
+
+    def explain(self, service: str, error: grpc.RpcError) -> LemanError:
+        """The Leman error for a failed call of `service`. Raise it `from None`."""
+        endpoints = self._endpoints
+        return conversions.from_rpc(error, service=service, address=getattr(endpoints, service, "?"))
+
+    def patient(self) -> RetryBudget:
+        """A new measure of how long one call may wait for its service."""
+        return RetryBudget(self._patience)
+
+    def hear(self) -> float:
+        """Note that a watch has heard from the services; returns its `heard_until`."""
+        self.heard_until = time.monotonic() + _SILENCE + self._patience
+        return self.heard_until
+
+    def look_again(self) -> bool:
+        """Ask the locator once more; True when the services have moved, or were started anew."""
+        return self._moved_to(self._locator.locate())
+
+    def _moved_to(self, found: Endpoints) -> bool:
+        with self._lock:
+            if found == self._endpoints:
+                return False
+            self._endpoints = found
+            self._channels.clear()  # not closed: calls that other threads have on them end by themselves
+            return True
+
+    def _check(self, *, reads: bool) -> None:
+        found = self._locator.check(reads=reads)
+        if found is not None and self._endpoints is not None:
+            self._moved_to(found)
+
+    def close(self) -> None:
+        """Close all channels; calls fail from now on."""
+        with self._lock:
+            self._closed = True
+            for channel in self._channels.values():
+                channel.close()
+            self._channels.clear()
+
+    def wait_or_raise(
+        self,
+        service: str,
+        error: Exception,
+        patience: RetryBudget,
+        *,
+        repeatable: bool = False,
+        stands_in_line: bool = False,
+    ) -> None:
+        """After a failed call: returns when another try is worth it, raises the Leman error when not.
+
+        A ValueError is what gRPC raises on a channel that is closed. A connection that was lost twice while the call
+        ran is not tried again: the call may end the service. `repeatable`: whether the call may also be made
+        again where the service has too much to do, and says when; `stands_in_line`: as long as patience lasts.
+        """
+        if not isinstance(error, grpc.RpcError):
+            raise (_closed_error() if self._closed else error) from None
+        code, delay = conversions.code_of(error), conversions.retry_after(error)
+        hopeless = self._closed or conversions.is_of_function_server(error)
+        hopeless |= conversions.lost_connection(error) and not patience.may_lose_connection()
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED and stands_in_line:
+            if not hopeless and delay > 0 and patience.pause(delay):
+                return
+        elif not hopeless and self._may_try_again(code, delay, patience, repeatable=repeatable):
+            if code is grpc.StatusCode.UNAVAILABLE and self.look_again():
+                return
+            if code is grpc.StatusCode.UNAUTHENTICATED or patience.pause(delay):
+                return
+        raise self.explain(service, error) from None
+
+    def wait_as_watch(self, service: str, error: grpc.RpcError, patience: RetryBudget, heard_until: float) -> None:
+        """As `wait_or_raise`, after a watch was cut. Where its services spoke a moment ago and have ended, it waits for
+        those that come back, and starts none: whoever restarts them would find others.
+
+        `heard_until`: the watch's own, from when it began or last heard: that others have given up changes nothing."""
+        is_away = conversions.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
+        if self._closed or not is_away:
+            self.wait_or_raise(service, error, patience, repeatable=True)
+            return
+        found = self._locator.find_restarted()
+        if (found is not None and self._moved_to(found)) or patience.pause(conversions.retry_after(error)):
+            return
+        if found is not None:
+            raise self.explain(service, error) from None
+        self.heard_until = 0.0
+        raise Unavailable(
+            f"the services have ended, and nobody has started them again within {self._patience:g} s: what was watched"
+            " goes on once they run, and the next call starts them"
+        )
+
+    def _may_try_again(self, code: grpc.StatusCode, delay: float, patience: RetryBudget, *, repeatable: bool) -> bool:
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return (patience.may_renew() and self._renewed()) or self.look_again()
+        if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+            return repeatable and delay > 0 and patience.may_stand_in_line()
+        return code is grpc.StatusCode.UNAVAILABLE
+
+    def begin(self) -> None:
+        """Find the services, where that was not done yet."""
+        with self._finding:
+            if self._endpoints is None and not self._closed:
+                self._endpoints = self._locator.locate_first()
+
+    def expect_writes(self) -> None:
+        """Say that a call which changes something follows."""
+        self._locator.expect_writes()
+
+    def reads_alone(self) -> bool:
+        """Whether this process looks into tables itself, as it reads their rows: services would have to be started for
+        no more than that."""
+        return self.direct and self._endpoints is None and not self._closed and self._locator.would_start()
+
+    def start(self) -> None:
+        """Have the services run, and a local database be served by them. Raises what the locator raises."""
+        self._check(reads=False)
+        self.begin()
+
+    def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
+        """The channel to a service as it is known, opened when first needed; `reads`: for a call that changes nothing.
+        Raises InvalidArgument (CLOSED), and what the locator raises."""
+        if not self._closed:
+            self._check(reads=reads)
+        if self._endpoints is None:
+            self.begin()
+        with self._lock:
+            if self._closed or self._endpoints is None:
+                raise _closed_error()
+            self._look_at_files(self._endpoints)
+            address: str = getattr(self._endpoints, service)
+            if address not in self._channels:
+                self._channels[address] = open_channel(address, self._endpoints, self._pem)
+            return self._channels[address]
+
+    def _look_at_files(self, shown: Endpoints) -> None:
+        """Have channels opened anew where their certificates were renewed."""
+        if not shown.tls_ca:
+            return
+        if self._tls is None:
+            self._tls = tls_files(shown)
+        pem = self._tls.current()
+        if pem is not self._pem:
+            self._pem = pem
+            self._channels.clear()  # not closed: calls that other threads have on them end by themselves
+
+    def metadata(self) -> Metadata:
+        """What each call carries: the token, and an id of its own."""
+        return metadata(self._endpoints.token if self._endpoints else "")
+
+    def patient_channel(self, service: str, timeout: float) -> PatientChannel:
+        """What stubs make their calls by. `timeout`: seconds that a call may take which names none."""
+        return PatientChannel(self, service, timeout)
+
+    def _stub_channel(self, service: str, timeout: float) -> grpc.Channel:
+        return cast("grpc.Channel", self.patient_channel(service, timeout))
+
+    def _renewed(self) -> bool:
+        """Ask the source of tokens again, where there is one."""
+        token = self._endpoints.token if self._endpoints else ""
+        return isinstance(token, Token) and token.renew()
+
+
+def _closed_error() -> InvalidArgument:
+    return InvalidArgument("the connection is closed: call leman.connect() again", reason="CLOSED")
+
+
+def metadata(token: str | Token) -> Metadata:
+    """What each call carries."""
+    carried = (("x-request-id", uuid.uuid4().hex), *_trace())
+    text = token() if isinstance(token, Token) else token
+    return (*carried, ("authorization", f"Bearer {text}")) if text else carried
+
+
+def _trace() -> Metadata:
+    """The span at hand, as W3C has it, of a program that is traced by OpenTelemetry."""
+    if "opentelemetry.trace" not in sys.modules:
+        return ()
+    carrier: dict[str, str] = {}
+    with contextlib.suppress(Exception):  # whatever the program's tracing does: no call ends by it
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
+
+        TraceContextTextMapPropagator().inject(carrier)
+    return tuple((key, value) for key, value in carrier.items() if key in ("traceparent", "tracestate"))
+
+
+def tls_files(shown: Endpoints) -> TlsFiles:
+    """The files that a connection over TLS shows and believes. Raises InvalidArgument."""
+    try:
+        return TlsFiles(shown.tls_ca, shown.tls_cert, shown.tls_key)
+    except OSError as error:
+        raise InvalidArgument(f"tls_ca, tls_cert or tls_key cannot be read, or used: {error}") from None
+
+
+def open_channel(address: str, shown: Endpoints, pem: Pem | None = None) -> grpc.Channel:
+    """A channel that notices a peer that hangs, and does not wait long between attempts to reach one.
+
+    `pem`: what its files have, where that is known.
+    """
+    options = [
+        ("grpc.max_send_message_length", _MAX_MESSAGE),
+        ("grpc.max_receive_message_length", _MAX_MESSAGE),
+        ("grpc.keepalive_time_ms", 20_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.http2.ping_timeout_ms", 10_000),  # without it gRPC waits a minute for a ping's answer
+        ("grpc.initial_reconnect_backoff_ms", 100),
+        ("grpc.min_reconnect_backoff_ms", 500),
+        ("grpc.max_reconnect_backoff_ms", 1_000),
+        ("grpc.use_local_subchannel_pool", 1),  # a new channel tries at once, whatever others have seen
+        ("grpc.enable_retries", 0),  # one layer of retries: ours
+    ]
+    if is_loopback(address):
+        options.append(("grpc.enable_http_proxy", 0))  # a proxy reaches its own machine, not this one
+    if not shown.tls_ca:
+        return grpc.insecure_channel(address, options)
+    credentials = grpc.ssl_channel_credentials(*(pem or tls_files(shown).current()))
+    return grpc.secure_channel(address, credentials, options)
+
+
+FIRST_CONTACT = 2.0
+"""Seconds in which an endpoint given by the user must answer for the first time."""
+
+_TRY_SECONDS = 1.0  # in which a named address must answer to be called instead of the endpoint
+
+
+class Remote:
+    """Locator for `endpoint`, the address of any one service, or of several such as two executors.
+
+    That one answers for all of them, and names the others: those that answer from here are called themselves, which is
+    shorter. Of several one is asked until it does not answer, then the first that does.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | Sequence[str],
+        token: Token,
+        tls_ca: str,
+        tls_cert: str = "",
+        tls_key: str = "",
+        *,
+        plaintext: bool = False,
+    ) -> None:
+        """Raises InvalidArgument, whose `reason` is PLAINTEXT_TOKEN where a token would be sent in the clear."""
+        self._endpoints = parse_addresses(endpoint)
+        self._endpoint = self._endpoints[0]
+        if bool(tls_cert) != bool(tls_key) or (tls_cert and not tls_ca):
+            raise InvalidArgument("tls_cert and tls_key go together, and with tls_ca")
+        if plaintext and tls_ca:
+            raise InvalidArgument("plaintext and tls_ca contradict each other: leave one of them out")
+        self._token = token
+        self._given = Endpoints(
+            "", "", "", token=token, tls_ca=tls_ca, tls_cert=tls_cert, tls_key=tls_key, plaintext=plaintext
+        )
+        for address in self._endpoints:
+            if self._given.exposes(address):
+                raise _in_the_clear(address)
+        self._known: Endpoints | None = None
+
+    def check(self, *, reads: bool) -> None:
+        """Every call may be made, and nothing is elsewhere."""
+
+    def expect_writes(self) -> None:
+        """Nothing is to be started."""
+
+    def would_start(self) -> bool:
+        """Never: they run elsewhere."""
+        return False
+
+    def locate_first(self) -> Endpoints:
+        """As `locate`."""
+        return self.locate()
+
+    def find_restarted(self) -> Endpoints:
+        """As `locate`: whoever runs them starts them again."""
+        return self.locate()
+
+    def locate(self) -> Endpoints:
+        """Ask the endpoint, and try what it names; when it does not answer, what it said before still holds."""
+        seconds = 1.0 if self._known else FIRST_CONTACT
+        self._endpoint = self._answering_endpoint()
+        info = fetch_service_info(self._endpoint, self._given, timeout=seconds)
+        if self._known is None and _is_refused(info) and self._token.renew():
+            info = fetch_service_info(self._endpoint, self._given, timeout=seconds)
+        if isinstance(info, grpc.RpcError):
+            if self._known is None:
+                raise _no_contact(info, self._endpoints, tls=bool(self._given.tls_ca)) from None
+            return self._known
+        found = {
+            "planner": info.planner_address,
+            "executor": info.executor_address,
+            "commit_coordinator": info.commit_coordinator_address,
+        }
+        if info.service in found:
+            found[info.service] = self._endpoint  # the way we came works, whatever it calls itself
+        named = {place for place in found.values() if place and not self._given.exposes(place)}
+        answering = {self._endpoint, *self._answering(named - {self._endpoint})}
+        planner, executor, coordinator = (place if place in answering else self._endpoint for place in found.values())
+        self._known = replace(self._given, planner=planner, executor=executor, commit_coordinator=coordinator)
+        return self._known
+
+    def _answering_endpoint(self) -> str:
+        """Give the endpoint that was asked last, if it answers or is the only one, else the first that answers."""
+        if len(self._endpoints) == 1:
+            return self._endpoint
+        answering = self._answering({*self._endpoints})
+        return next((one for one in (self._endpoint, *self._endpoints) if one in answering), self._endpoint)
+
+    def _answering(self, places: set[str]) -> list[str]:
+        """Give those of these places that answer from here at once; they are asked side by side."""
+        with contextlib.ExitStack() as channels:
+            asked = {}
+            for address in places:
+                stub = info_pb2_grpc.InfoServiceStub(channels.enter_context(open_channel(address, self._given)))
+                carried = metadata(self._given.token)
+                asked[address] = stub.GetInfo.future(info_pb2.GetInfoRequest(), timeout=_TRY_SECONDS, metadata=carried)
+            return [address for address, answer in asked.items() if answer.exception() is None]
+
+
+def fetch_service_info(
+    address: str, endpoints: Endpoints, *, timeout: float
+) -> info_pb2.GetInfoResponse | grpc.RpcError:
+    """GetInfo of the service at `address`, waiting for it up to `timeout` seconds; or the error."""
+    end = time.monotonic() + timeout
+    with open_channel(address, endpoints) as channel:
+        stub = info_pb2_grpc.InfoServiceStub(channel)
+        patience = RetryBudget(timeout)
+        while True:
+            left = max(0.1, end - time.monotonic())
+            try:
+                return stub.GetInfo(info_pb2.GetInfoRequest(), timeout=left, metadata=metadata(endpoints.token))
+            except grpc.RpcError as error:
+                failure = error
+            unavailable = conversions.code_of(failure) is grpc.StatusCode.UNAVAILABLE
+            if not unavailable or conversions.tls_failure(failure) or not patience.pause():
+                return failure
+
+
+def _in_the_clear(address: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"{address} is another machine, and without TLS whoever is on the way reads the token: give tls_ca=, or"
+        " plaintext=True (on the command line LEMAN_PLAINTEXT=true) where the network is protected",
+        reason="PLAINTEXT_TOKEN",
+    )
+
+
+def _no_contact(error: grpc.RpcError, endpoints: Sequence[str], *, tls: bool) -> LemanError:
+    """The error for endpoints that did not answer: where they were looked for, how, and what came back."""
+    address = " or ".join(endpoints)
+    told = conversions.from_rpc(error, service="endpoint", address=address)
+    if conversions.code_of(error) is grpc.StatusCode.UNIMPLEMENTED:
+        what = f"what answers at {address} is no service of Leman, or of another release: check the address"
+        return NotSupported(f"{what}, and whether a proxy stands before it")
+    if conversions.code_of(error) not in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
+        return told
+    if conversions.tls_failure(error):
+        return told
+    details = (error.details() or "").rpartition("last error: ")[2].strip()
+    way = "with TLS" if tls else "without TLS (tls_ca= turns it on)"
+    tried = f"cannot reach the endpoint at {address}: tried for {FIRST_CONTACT:g} s {way}"
+    return Unavailable(f"{tried}; {details or 'no answer'}. Is it host:port of a service that runs?")
+
+
+def _is_refused(info: info_pb2.GetInfoResponse | grpc.RpcError) -> bool:
+    return isinstance(info, grpc.RpcError) and info.code() is grpc.StatusCode.UNAUTHENTICATED

@@ -1,0 +1,167 @@
+"""Who calls, what a side of TLS shows and believes, and addresses. Without grpc: function servers use it.
+
+Addresses of services, as callers write them.
+
+What says who calls: a token that stays, or a source that is asked for one.
+
+The PEM files that a side of TLS shows and believes; renewed ones hold for connections made from then on.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from leman.errors import InvalidArgument
+
+_ADDRESS = re.compile(r"(?:\[[0-9A-Fa-f:.%\w]+\]|[^\s:/,@\[\]]+):([0-9]+)", re.ASCII)
+_AS_GRPC_HAS_IT = "dns:///"
+_LARGEST_PORT = 65535
+_SUCH_AS = "such as 'leman.internal:7443'"
+
+
+def parse_addresses(endpoint: str | Sequence[str]) -> tuple[str, ...]:
+    """The endpoints that were given, once each: of a str those between its commas. Raises InvalidArgument."""
+    given: Any = endpoint
+    if isinstance(given, bytes) or not isinstance(given, Iterable):
+        raise _bad(given, f"is not host:port, {_SUCH_AS}, nor several of these")
+    named = tuple(given.split(",") if isinstance(given, str) else given)
+    if not named or named == ("",):
+        raise InvalidArgument(f"endpoint is empty: give host:port of a service, {_SUCH_AS}")
+    return tuple(dict.fromkeys(map(_address, named)))
+
+
+def is_loopback(address: str) -> bool:
+    """Whether host:port is of this machine and nothing else."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host.lower() == "localhost"
+    return (getattr(found, "ipv4_mapped", None) or found).is_loopback
+
+
+def _address(given: Any) -> str:
+    if not isinstance(given, str):
+        raise _bad(given, f"is not a str like host:port, {_SUCH_AS}")
+    address = given.strip().removeprefix(_AS_GRPC_HAS_IT)
+    scheme, separator, rest = address.partition("://")
+    if separator:
+        place = rest.strip("/") or "host:port"
+        raise _bad(address, f"is a URL: leave {scheme}:// out and give {place} (for TLS with tls_ca=)")
+    found = _ADDRESS.fullmatch(address)
+    if found is None:
+        raise _bad(address, f"is not host:port, {_SUCH_AS}")
+    if not 1 <= int(found[1]) <= _LARGEST_PORT:
+        raise _bad(address, f"has no possible port: one is from 1 to {_LARGEST_PORT}")
+    return address
+
+
+def _bad(given: Any, what: str) -> InvalidArgument:
+    return InvalidArgument(f"endpoint={given!r} {what}")
+
+
+class Token:
+    """A token, or where tokens come from: a source is asked before the first call, and again where its token was
+    refused. Safe for use by several threads: what a source said last counts for all of them."""
+
+    def __init__(self, given: str | Callable[[], str] | None) -> None:
+        """Raises InvalidArgument for what is neither, and for an empty token; None: there is none."""
+        if given is not None and not isinstance(given, str) and not callable(given):
+            raise InvalidArgument(f"token is a text, or a function that gives one, not a {type(given).__name__}")
+        if given == "":
+            raise InvalidArgument("the token is empty: leave it out where the services ask for none")
+        self._source = given if callable(given) else None
+        self._last = None if callable(given) else checked_token(given or "")
+
+    def __bool__(self) -> bool:
+        """Whether there is a token, or a source of tokens."""
+        return self._source is not None or bool(self._last)
+
+    def __call__(self) -> str:
+        """The token that calls carry now; empty: none."""
+        if self._last is None:
+            self.renew()
+        return self._last or ""
+
+    def renew(self) -> bool:
+        """Ask the source again; False where there is none. Raises InvalidArgument, and what the source raises."""
+        if self._source is None:
+            return False
+        found = self._source()
+        if not isinstance(found, str):
+            raise InvalidArgument(f"the source of tokens gave a {type(found).__name__}, which is no text")
+        if not found:
+            raise InvalidArgument("the source of tokens gave an empty one")
+        self._last = checked_token(found)
+        return True
+
+
+def checked_token(token: str) -> str:
+    """The token, which no message shows. Raises InvalidArgument for one that no call can carry."""
+    if not all("!" <= letter <= "~" for letter in token):
+        raise InvalidArgument(
+            "the token has a blank, a line end or a letter beyond ASCII: no token of services has; take it without, "
+            "such as open(path).read().strip()"
+        )
+    return token
+
+
+_LOOK_SECONDS = 1.0
+
+
+class Pem(NamedTuple):
+    """Contents of files; None: there is no such file."""
+
+    ca: bytes | None
+    key: bytes | None
+    cert: bytes | None
+
+
+class TlsFiles:
+    """PEM files that may be replaced at any time; looked at when somebody asks, once a second at most.
+
+    While they do not fit one another, as one of them is replaced and another is not yet, those of before hold. An empty
+    path is no file. Raises OSError where they cannot be used at first.
+    """
+
+    def __init__(self, ca: str, cert: str, key: str) -> None:
+        self._paths = ca, key, cert
+        self._lock = threading.Lock()
+        self._looked = time.monotonic()
+        self._pem = self._read()
+
+    def current(self) -> Pem:
+        """What the files have now; the same object while they have not changed."""
+        with self._lock:
+            if time.monotonic() - self._looked >= _LOOK_SECONDS:
+                self._looked = time.monotonic()
+                try:
+                    found = self._read()
+                except OSError:
+                    return self._pem
+                if found != self._pem:
+                    self._pem = found
+            return self._pem
+
+    def _read(self) -> Pem:
+        ca, key, cert = self._paths
+        pem = self._contents()
+        tried = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tried.set_ciphers("ALL:@SECLEVEL=0")  # gRPC says itself what is too weak
+        if ca:
+            tried.load_verify_locations(ca)
+        if cert and key:
+            tried.load_cert_chain(cert, key, password="")  # else it asks whoever sits at the terminal
+        if self._contents() != pem:
+            raise OSError("they are being replaced")
+        return pem
+
+    def _contents(self) -> Pem:
+        return Pem(*(Path(path).read_bytes() if path else None for path in self._paths))

@@ -1,0 +1,1 @@
+"""Requests, commit queues, preconditions and group commits."""

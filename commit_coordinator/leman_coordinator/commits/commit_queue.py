@@ -1,0 +1,606 @@
+"""The commit queue of each table, the gate that a removal passes alone, and what is measured of commits.
+
+What is measured of commits, and what their traces tell.
+
+The gate of one table: commits pass it together, the removal of the table's files passes it alone.
+
+The commit queue of one table.
+
+Requests that wait while a commit runs become the next commit, with one Lance version for all columns that do not read
+each other.
+
+The commit queues of all tables, one for each table.
+
+What the services of a commit coordinator do while it stops.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ParamSpec, TypeVar
+from weakref import WeakValueDictionary
+
+import structlog
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from leman_coordinator.commits import group_commit, preconditions
+from leman_coordinator.commits import view_changes as views
+from leman_coordinator.commits.commit_requests import (
+    AddColumnsRequest,
+    ApplyDeltaRequest,
+    BeginAttemptRequest,
+    BindColumnsRequest,
+    ChangeColumnsRequest,
+    CommitRequest,
+    CommitResult,
+    CreatePlaceholdersRequest,
+    CreateTableRequest,
+    FillPlaceholdersRequest,
+    Outcome,
+    ReplaceRequest,
+    Status,
+    TableRequest,
+)
+from leman_coordinator.commits.group_commit import Candidate, FileChecks
+from leman_coordinator.commits.preconditions import Rejection
+from leman_coordinator.commits.view_changes import Prepared, ViewChecks
+from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
+from leman_coordinator.tables import table_changes
+from leman_coordinator.tables import table_changes as tables
+from leman_core.model.service_errors import (
+    INTERNAL_BUG,
+    Aborted,
+    DataLoss,
+    Internal,
+    InvalidArgument,
+    LemanError,
+    ResourceExhausted,
+    Unavailable,
+)
+from leman_core.server.blocking import BlockingPool
+from leman_core.storage.lance_tables import incarnation_at
+from leman_core.telemetry import instruments, tracing
+
+
+@contextlib.contextmanager
+def measure_request(request: CommitRequest) -> Iterator[Callable[[CommitResult], CommitResult]]:
+    """Measure how long a request takes, and what becomes of its fragments: give the result to the block's value."""
+    begun, reason = time.perf_counter(), INTERNAL_BUG
+    try:
+        yield _fragments
+        reason = ""
+    except LemanError as error:
+        reason = error.reason
+        raise
+    except asyncio.CancelledError:
+        reason = "CANCELLED"
+        raise
+    finally:
+        told = {instruments.OPERATION: type(request).__name__.removesuffix("Request")}
+        told |= {instruments.ERROR_TYPE: reason} if reason else {}
+        instruments.COMMIT_DURATION.record(time.perf_counter() - begun, told)
+
+
+@contextlib.contextmanager
+def spans_of_turn(taken_at: Callable[[], int]) -> Iterator[None]:
+    """Record, where this task is traced, how long a request waits for its turn, and how long that takes.
+
+    Args:
+        taken_at: Returns when the turn came, in nanoseconds since the epoch; 0: it did not come.
+    """
+    begun = time.time_ns()
+    try:
+        yield
+    finally:
+        asked, now = tracing.current_span(), time.time_ns()
+        taken = taken_at() or now
+        tracing.record_span("queue", asked, begun, taken, {})
+        tracing.record_span("install", asked, taken, now, {})
+
+
+def _fragments(result: CommitResult) -> CommitResult:
+    for outcome in result.outcomes:
+        told = {instruments.OUTCOME: outcome.status.value}
+        told |= {instruments.ERROR_TYPE: outcome.reason} if outcome.status is Status.REJECTED else {}
+        instruments.COMMIT_FRAGMENTS.add(1, told)
+    return result
+
+
+class Gate:
+    """A gate for many or for one, on one event loop; who wants to be alone goes before those that come later."""
+
+    def __init__(self) -> None:
+        self._inside = 0
+        self._turn = asyncio.Lock()
+        self._empty = asyncio.Event()
+        self._empty.set()
+
+    @contextlib.asynccontextmanager
+    async def together(self) -> AsyncIterator[None]:
+        """Enter with others, as soon as nobody is alone inside."""
+        async with self._turn:
+            self._inside += 1
+            self._empty.clear()
+        try:
+            yield
+        finally:
+            self._inside -= 1
+            if not self._inside:
+                self._empty.set()
+
+    @contextlib.asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Enter alone, as soon as all others have left."""
+        async with self._turn:
+            await self._empty.wait()
+            yield
+
+
+Subject = TypeVar("Subject")
+Result = TypeVar("Result")
+Arguments = ParamSpec("Arguments")
+
+_log = structlog.get_logger(__name__)
+
+#: How often columns are tried to be installed in one version, before they are installed one by one.
+_TRIES_TOGETHER = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the commit queues."""
+
+    version_conflict_max_retries: int = 10
+    #: For one table.
+    max_queued_requests: int = 256
+    #: A commit queue that is idle for so long ends, and closes its table.
+    idle_seconds: float = 300.0
+    longest_backoff_seconds: float = 1.0
+
+
+@dataclass(slots=True, eq=False)
+class _Ticket:
+    """A request that waits in a commit queue."""
+
+    request: CommitRequest
+    answer: asyncio.Future[CommitResult]
+    candidates: Sequence[Candidate] = ()
+    prepared: Prepared | None = None
+    #: When its turn came, in nanoseconds since the epoch; 0: it has not come.
+    taken_at: int = 0
+
+    def settle(self, incarnation: str) -> None:
+        """Answer the request if there is a decision on every fragment."""
+        decisions = [c.decision for c in self.candidates]
+        if not decisions or any(v is None for v in decisions):
+            return
+        error = next((v for v in decisions if isinstance(v, LemanError)), None)
+        if error is not None:
+            self.fail(error)
+        else:
+            outcomes = tuple(v for v in decisions if isinstance(v, Outcome))
+            version = max(o.version for o in outcomes)
+            took = max(candidate.manifest_seconds for candidate in self.candidates)
+            written = [c.without_indexes for c in self.candidates if c.manifest_seconds]
+            self.succeed(
+                CommitResult(
+                    version,
+                    outcomes,
+                    manifest_seconds=took,
+                    without_indexes=bool(written) and all(written),
+                    incarnation=incarnation,
+                )
+            )
+
+    def succeed(self, result: CommitResult) -> None:
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def fail(self, error: LemanError) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+class CommitQueue:
+    """The commits of one table, one after the other."""
+
+    def __init__(
+        self, uri: str, limits: Limits, commits: BlockingPool, checks: FileChecks, view_checks: ViewChecks
+    ) -> None:
+        self._uri = uri
+        self._limits = limits
+        self._commits = commits
+        self._checks = checks
+        self._view_checks = view_checks
+        self._table: TableHandle | None = None
+        #: That of the table that the last step worked on.
+        self._incarnation = ""
+        self._queue: list[_Ticket] = []
+        self._arrived = asyncio.Event()
+        self._open = 0
+
+    async def submit(self, request: CommitRequest) -> CommitResult:
+        """Check the files beside the commit queue, wait for the request's turn, and return its result.
+
+        Raises:
+            ResourceExhausted: COMMIT_QUEUE_FULL – `max_queued_requests` of this table wait already.
+            InvalidArgument: MISSING_FIELD – a replacement names no fragment.
+            LemanError: what else `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto)
+                names.
+        """
+        if self._open >= self._limits.max_queued_requests:
+            message = f"{self._open} requests wait for table {self._uri}; try again later"
+            raise ResourceExhausted("COMMIT_QUEUE_FULL", message)
+        self._open += 1
+        try:
+            ticket = _Ticket(request, asyncio.get_running_loop().create_future())
+            with tracing.span("check files"):
+                await self._check(ticket)
+            self._queue.append(ticket)
+            self._arrived.set()
+            with spans_of_turn(lambda: ticket.taken_at):
+                return await ticket.answer
+        finally:
+            self._open -= 1
+
+    async def _check(self, ticket: _Ticket) -> None:
+        request = ticket.request
+        if isinstance(request, ReplaceRequest):
+            for column in request.columns:
+                _check_fragments(column)
+            found = await asyncio.gather(*(self._checks.candidates(column) for column in request.columns))
+            ticket.candidates = [candidate for column in found for candidate in column]
+        elif isinstance(request, CreatePlaceholdersRequest | FillPlaceholdersRequest | ApplyDeltaRequest):
+            ticket.prepared = await self._view_checks.prepared(request)
+
+    @property
+    def open(self) -> int:
+        """The number of requests that have no answer."""
+        return self._open
+
+    def forget_table(self) -> None:
+        """Open the table anew for the next request: another one may lie there. Nothing may be in work."""
+        self._table = None
+
+    async def serve(self) -> None:
+        """Commit what arrives, and return when nothing came for `idle_seconds`."""
+        while True:
+            try:
+                async with asyncio.timeout(self._limits.idle_seconds):
+                    await self._arrived.wait()
+            except TimeoutError:
+                if self._open:
+                    continue
+                return
+            self._arrived.clear()
+            tickets, self._queue = self._queue, []
+            now = time.time_ns()
+            for ticket in tickets:
+                ticket.taken_at = now
+            try:
+                await self._commit(tickets)
+            except Exception as error:  # noqa: BLE001 -- nobody may wait for ever, whatever went wrong
+                for ticket in tickets:
+                    ticket.fail(_failure(error))
+
+    async def _commit(self, tickets: Sequence[_Ticket]) -> None:
+        for ticket in tickets:
+            if isinstance(ticket.request, AddColumnsRequest):
+                await self._do(ticket, self._change_schema("AddColumns", group_commit.add_columns, ticket.request))
+            elif isinstance(ticket.request, BeginAttemptRequest):
+                await self._do(ticket, self._change_schema("BeginAttempt", group_commit.begin_attempt, ticket.request))
+            elif isinstance(ticket.request, BindColumnsRequest):
+                await self._do(ticket, self._change_schema("BindColumns", group_commit.bind_columns, ticket.request))
+            elif isinstance(ticket.request, TableRequest):
+                await self._do(ticket, self._change_table(ticket.request))
+            elif ticket.prepared is not None:
+                await self._do(ticket, self._change_view(ticket.prepared))
+        for turn in commit_turns([candidate for ticket in tickets for candidate in ticket.candidates]):
+            await self._install(turn)
+            for ticket in tickets:
+                ticket.settle(self._incarnation)
+
+    async def _install(self, turn: Sequence[Candidate]) -> None:
+        """Try until there is a decision on every candidate; each try begins with a look at the table.
+
+        Several columns that cannot be installed in one version are installed one by one.
+        """
+        columns = _by_column(turn)
+        if len(columns) > 1:
+            try:
+                await self._retrying(group_commit.install_candidates, turn, _TRIES_TOGETHER)
+            except Exception as error:  # noqa: BLE001 -- what went wrong shows with the column that it is about
+                _log.info("columns are committed apart", uri=self._uri, columns=len(columns), error=str(error))
+            for column in columns:
+                if any(candidate.decision is None for candidate in column):
+                    await self._install(column)
+            return
+        try:
+            await self._retrying(group_commit.install_candidates, turn)
+        except CommitConflict as conflict:
+            lost = Rejection("CONFLICT", f"Other writers of the table came first each time: {conflict}")
+            for candidate in turn:
+                candidate.decision = candidate.decision or preconditions.rejected_outcome(candidate, lost)
+        except LemanError as error:
+            await self._look_once_more(turn)
+            _close_all(turn, error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, those that wait must hear of it
+            await self._look_once_more(turn)
+            _close_all(turn, _failure(error))
+
+    async def _look_once_more(self, turn: Sequence[Candidate]) -> None:
+        with contextlib.suppress(Exception):  # then it stays unknown
+            await self._commits.run(self._step, group_commit.decide_without_commit, turn)
+
+    async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
+        """Answer the ticket with what the work returns or raises."""
+        try:
+            result = await work
+            ticket.succeed(replace(result, incarnation=self._incarnation))
+        except CommitConflict as conflict:
+            ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
+        except LemanError as error:
+            ticket.fail(error)
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the one that waits must hear of it
+            ticket.fail(_failure(error))
+
+    async def _change_schema(
+        self, operation: str, step: Callable[[TableHandle, Subject], int], request: Subject
+    ) -> CommitResult:
+        return CommitResult(await self._retrying(step, request), operation=operation)
+
+    async def _change_view(self, work: Prepared) -> CommitResult:
+        if isinstance(work.request, CreatePlaceholdersRequest) and work.request.create:
+            return await self._repeated(lambda: self._create(views.create_new_view, work))
+        return await self._retrying(views.change_view, work)
+
+    async def _change_table(self, request: TableRequest) -> CommitResult:
+        if isinstance(request, CreateTableRequest):
+            return await self._repeated(lambda: self._create(tables.create_new_table, request))
+        if isinstance(request, ChangeColumnsRequest):
+            return await self._retrying(table_changes.change_columns, request)
+        return await self._retrying(tables.change_rows, request)
+
+    async def _retrying(
+        self, step: Callable[[TableHandle, Subject], Result], subject: Subject, tries: int = 0
+    ) -> Result:
+        return await self._repeated(lambda: self._step(step, subject), tries)
+
+    async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
+        """Return what the work returns, tried again while others come between; `tries`: 0 is as often as is set.
+
+        After a commit that may have been made, a look that fails tells nothing: it is tried again, too.
+        """
+        unclear: CommitUnclear | None = None
+        async for attempt in AsyncRetrying(
+            retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
+            stop=stop_after_attempt(tries or self._limits.version_conflict_max_retries + 1),
+            wait=wait_random_exponential(multiplier=0.01, max=self._limits.longest_backoff_seconds),
+            reraise=True,
+        ):
+            with attempt:
+                try:
+                    return await self._commits.run(work)
+                except CommitUnclear as error:
+                    unclear = error
+                    raise
+                except (Unavailable, DataLoss) as error:
+                    if unclear is None:
+                        raise
+                    raise CommitUnclear(f"{unclear}, and then: {error}") from error
+        raise AssertionError("the loop returns or raises")
+
+    def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
+        """Run one step on the open table, in a thread; after any error but a conflict the next one opens it anew."""
+        try:
+            self._table = self._table or TableHandle(self._uri)
+            result = _without_panics(step, self._table, subject)
+            self._incarnation = self._table.incarnation
+            return result
+        except CommitConflict:
+            raise
+        except Exception:
+            self._table = None
+            raise
+
+    def _create(self, step: Callable[[Subject], Result], subject: Subject) -> Result:
+        """Make a table, in a thread, and open it: what was open before was another one."""
+        self._table = None
+        result = _without_panics(step, subject)
+        self._table = TableHandle(self._uri)
+        self._incarnation = self._table.incarnation
+        return result
+
+
+def commit_turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
+    """Yield groups that can be one version each, first come first.
+
+    A fragment gets one file of each column. No column of a group reads another one: its file rests on the values that
+    the other one replaces.
+    """
+    waiting = list(candidates)
+    while waiting:
+        turn: dict[tuple[tuple[int, ...], int], Candidate] = {}
+        columns = _Together()
+        left = []
+        for candidate in waiting:
+            key = candidate.request.output.field.field_ids, candidate.replacement.fragment_id
+            if columns.takes(candidate.request) and turn.setdefault(key, candidate) is candidate:
+                continue
+            left.append(candidate)
+        yield list(turn.values())
+        waiting = left
+
+
+class _Together:
+    """Columns that can be written in one version."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[tuple[int, ...], set[int]] = {}
+        self._left_out: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
+
+    def takes(self, request: ReplaceRequest) -> bool:
+        """Tell whether the column is one of them, or can be."""
+        output, read = request.output.field.field_ids, request.input_field_ids
+        if (output, read) in self._left_out:
+            return False
+        known = self._inputs.get(output)
+        if known is not None and known.issuperset(read):
+            return True
+        others = {column: inputs for column, inputs in self._inputs.items() if column != output}
+        # without input_field_ids, what the column reads is not known
+        fits = all(
+            read and inputs and inputs.isdisjoint(output) and not set(column).intersection(read)
+            for column, inputs in others.items()
+        )
+        if fits:
+            self._inputs.setdefault(output, set()).update(read)
+        else:
+            self._left_out.add((output, read))
+        return fits
+
+
+def _by_column(turn: Iterable[Candidate]) -> list[list[Candidate]]:
+    columns: dict[tuple[int, ...], list[Candidate]] = {}
+    for candidate in turn:
+        columns.setdefault(candidate.request.output.field.field_ids, []).append(candidate)
+    return list(columns.values())
+
+
+def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
+    """Run a step, and raise a panic in Lance's Rust as RuntimeError.
+
+    A panic is no Exception, and would end the commit queue.
+    """
+    try:
+        return step(*subject, **named)
+    except Exception:
+        raise
+    except BaseException as panic:
+        raise RuntimeError(f"Lance panicked: {panic}") from panic
+
+
+def _check_fragments(request: ReplaceRequest) -> None:
+    """Raise InvalidArgument (MISSING_FIELD) for a request without fragments.
+
+    Only decisions on fragments answer a request, so that it would wait for ever.
+    """
+    if not request.replacements:
+        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
+
+
+def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:
+    for candidate in turn:
+        candidate.decision = candidate.decision or error
+
+
+def _failure(error: Exception) -> LemanError:
+    """Return the error that waiting callers get for a failure that does not answer their request.
+
+    COMMIT_UNKNOWN where the commit may have been made, INTERNAL_BUG for everything else, which is logged too.
+    """
+    if isinstance(error, CommitUnclear):
+        return Unavailable(
+            "COMMIT_UNKNOWN",
+            f"It is not known whether the commit was made: {error}. Send the same request again.",
+        )
+    _log.error("commit failed", exc_info=error)
+    return Internal("INTERNAL_BUG", "The commit failed in a way that it should not")
+
+
+COMMIT_THREADS = 8
+CHECK_THREADS = 8
+#: The commit queues bound what waits; a pool that refused would lose the outcome of a commit.
+UNBOUNDED = 1 << 40
+
+
+class CommitQueues:
+    """All commit queues of a process: each is made when its table is first written to, and ends when it is idle."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._commits = BlockingPool(COMMIT_THREADS, max_queued=UNBOUNDED, name="commit")
+        self._checks = BlockingPool(CHECK_THREADS, max_queued=UNBOUNDED, name="check")
+        self._queues: dict[str, CommitQueue] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._gates: WeakValueDictionary[str, Gate] = WeakValueDictionary()
+        instruments.COMMIT_QUEUE.show(lambda: [(float(sum(queue.open for queue in list(self._queues.values()))), {})])
+
+    async def submit(self, request: CommitRequest) -> CommitResult:
+        """Submit a request to its table's queue; see `CommitQueue.submit`."""
+        with measure_request(request) as take:
+            async with self._gate(request.uri).together():
+                return take(await self._queue(request).submit(request))
+
+    async def holds(self, uri: str, result: CommitResult) -> bool:
+        """Tell whether the table is still there that the answer to a request for `uri` is about.
+
+        Raises:
+            LemanError: what `incarnation_at` raises: it is not known.
+        """
+        place = result.place or uri
+        if not result.is_about(place, uri):
+            return True
+        now = await self._checks.run(incarnation_at, place)
+        return now is not None and (not result.incarnation or now == result.incarnation)
+
+    def forget(self, uri: str) -> None:
+        """Open a table anew for its next request; call it inside `alone`, once the table is gone or another one."""
+        if uri in self._queues:
+            self._queues[uri].forget_table()
+
+    @contextlib.asynccontextmanager
+    async def alone(self, uri: str) -> AsyncIterator[None]:
+        """Hold back checks and commits of a table while inside: a checked file must not vanish before its commit."""
+        async with self._gate(uri).alone():
+            yield
+
+    def _gate(self, uri: str) -> Gate:
+        return self._gates.setdefault(uri, Gate())
+
+    def _queue(self, request: CommitRequest) -> CommitQueue:
+        queue = self._queues.get(request.uri)
+        if queue is None:
+            uri = request.uri
+            files, view_files = (
+                FileChecks(uri, self._checks, CHECK_THREADS),
+                ViewChecks(uri, self._checks, CHECK_THREADS),
+            )
+            queue = self._queues[uri] = CommitQueue(uri, self._limits, self._commits, files, view_files)
+            task = asyncio.create_task(self._serve(uri, queue))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return queue
+
+    @property
+    def tables(self) -> frozenset[str]:
+        """The uris of the tables that have a commit queue now."""
+        return frozenset(self._queues)
+
+    async def close(self) -> None:
+        """End the commit queues at once; wait for running commits before (`RequestMemory.settled`)."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._commits.close()
+        self._checks.close()
+
+    async def _serve(self, uri: str, queue: CommitQueue) -> None:
+        try:
+            await queue.serve()
+        finally:  # no await since the commit queue found itself idle: nothing can have come in between
+            del self._queues[uri]
+
+
+def check_draining(draining: asyncio.Event) -> None:
+    """Refuse a call once the process has been asked to stop.
+
+    Raises:
+        Unavailable: DRAINING.
+    """
+    if draining.is_set():
+        raise Unavailable("DRAINING", "The commit coordinator is stopping: send the same call again")

@@ -1,0 +1,297 @@
+"""Columns: added and bound in a table's schema, who uses them, and their indexes.
+
+Computed columns in a table's schema: added without values, and bound to functions by their metadata.
+
+Who reads or computes columns of a table: computed columns and jobs of its own, and views of its database.
+
+Brings the indexes of a table up to date.
+
+The update of indexes, beside the commit queues: it takes long, and Lance sees to it that nothing is lost.
+
+A commit that comes in between takes its fragments out of the new index too, or makes Lance refuse the index as a
+conflict; then the update is tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import lance
+import pyarrow as pa
+from lance import LanceOperation
+from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
+
+from leman_coordinator.lance_io.row_commits import first_version
+from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle, commit_outcomes
+from leman_core.functions import binding
+from leman_core.functions.column_checks import column_not_found
+from leman_core.model.service_errors import (
+    UNREADABLE,
+    Aborted,
+    FailedPrecondition,
+    InvalidArgument,
+    LemanError,
+    NotFound,
+    Unavailable,
+)
+from leman_core.model.table import IndexCoverage, TableField, TableSnapshot
+from leman_core.model.udf import NOT_YET
+from leman_core.process.crash_points import crash_point
+from leman_core.sql.expressions import columns_read
+from leman_core.storage.lance_tables import LanceTables, index_coverage, index_coverage_of, open_table
+from leman_core.storage.locations import table_uri
+from leman_core.storage.stored_jobs import open_jobs
+from leman_core.storage.view_data_files import definition_in
+
+#: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
+_RESERVED_NAMES = frozenset(
+    {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
+)
+
+
+def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
+    """Add columns without data, all or none, and return the version of the table that has them.
+
+    The table gets an incarnation first if it has none. Columns are known by the column id in their metadata:
+    where all of them are there already, nothing is done, and the version is the first one that had them. Where one
+    reads another one, the id that it got is written into its metadata, in a further version; until then it is
+    known by its name.
+
+    Raises:
+        FailedPrecondition: COLUMN_EXISTS – another column has the name; else as `commit_outcomes`.
+        InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or stands there twice.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+    """
+    if all(_same_column(base.column(wanted.name), wanted) for wanted in schema):
+        if _settle_inputs(table, schema):
+            return int(table.dataset.version)
+        return first_version(base.uri, base.version, lambda past: _has_settled(past, schema))
+    _check_new_columns(base, schema)
+    table.add_schema(schema)
+    _settle_inputs(table, schema)
+    return int(table.dataset.version)
+
+
+def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
+    """Replace what the columns' metadata says about their functions, for all or none; return the version after it.
+
+    Values stay. Where the metadata says all of it already, nothing is done; if this very request made it so, the
+    version is the first one that said it.
+
+    Raises:
+        FailedPrecondition: COLUMN_NOT_DEFINED – a column was dropped or added again; TYPE_MISMATCH – a column
+            has another type; else as `commit_outcomes`.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+    """
+    changed = {}
+    for asked in schema:
+        wanted = binding.settled(asked, base) or asked
+        column = _bindable(base, wanted)
+        if binding.read(column.arrow) != binding.read(wanted):
+            changed[column.field_id] = LanceOperation.UpdateMap(binding.entries(wanted))
+    if not changed and _has_all(table.dataset, schema, binding.REQUEST):
+        return first_version(base.uri, base.version, lambda past: _has_all(past, schema, binding.REQUEST))
+    if changed:
+        table.update_fields(changed)
+    return int(table.dataset.version)
+
+
+def record_input_names(table: TableHandle, base: TableSnapshot, columns: Iterable[str]) -> None:
+    """Write the names of fields in the inputs of some columns into their bindings where an older release left them out.
+
+    From then on they hold, whatever the fields are called. Where another writer comes between, the next commit does it.
+    """
+    with contextlib.suppress(CommitConflict, CommitUnclear, LemanError):
+        found = [column for name in columns if (column := base.column(name)) is not None]
+        named = ((column.field_id, _with_input_names(column.arrow, base)) for column in found)
+        changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in named if field is not None}
+        if changed:
+            table.update_fields(changed)
+
+
+def _with_input_names(field: pa.Field, base: TableSnapshot) -> pa.Field | None:
+    bound = binding.read(field)
+    if bound is None or bound.input_names is not None or bound.source is not None:
+        return None
+    names = binding.names_of(found for i in bound.inputs if (found := base.find_id(i.field_id)) is not None)
+    return None if names is None else binding.bind(field, dataclasses.replace(bound, input_names=names))
+
+
+def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
+    """Write the ids of inputs that were added with the columns that read them; False: there is nothing to write."""
+    there = table.current(())
+    columns = [column for name in schema.names if (column := there.column(name)) is not None]
+    found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]
+    changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in found if field is not None}
+    if changed:
+        crash_point("coordinator.inputs_unsettled")
+        table.update_fields(changed)
+    return bool(changed)
+
+
+def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
+    """Tell whether the column was added by this very request, or by one with the same column id."""
+    if existing is None:
+        return False
+    column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)
+    return column_id is not None and (existing.arrow.metadata or {}).get(binding.COLUMN_ID) == column_id
+
+
+def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool:
+    """Tell whether a version of the table has each wanted entry in the metadata of some column of its own."""
+    entries = [(field.metadata or {}).get(key) for field in wanted]
+    there = Counter((field.metadata or {}).get(key) for field in dataset.schema)
+    return None not in entries and not Counter(entries) - there
+
+
+def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
+    """Tell whether a version of the table has the wanted columns, with the ids of all their inputs."""
+    return _has_all(dataset, wanted, binding.COLUMN_ID) and not any(
+        column.field_id == NOT_YET
+        for field in dataset.schema
+        if field.name in wanted.names and (bound := binding.read(field)) is not None
+        for column in bound.inputs
+    )
+
+
+def _bindable(base: TableSnapshot, wanted: pa.Field) -> TableField:
+    column = base.column(wanted.name)
+    if column is None or binding.read(wanted) is None or not _same_column(column, wanted):
+        raise FailedPrecondition(
+            "COLUMN_NOT_DEFINED",
+            f"Column {wanted.name} is not the one that was to be altered: it was dropped or added again meanwhile",
+            column=wanted.name,
+        )
+    if column.arrow.type != wanted.type:
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {wanted.name}: it is {column.arrow.type}, {wanted.type} was to be altered",
+            column=wanted.name,
+        )
+    return column
+
+
+def _check_new_columns(base: TableSnapshot, schema: pa.Schema) -> None:
+    for wanted in schema:
+        if base.column(wanted.name) is not None:
+            raise FailedPrecondition(
+                "COLUMN_EXISTS", f"Column {wanted.name} exists in this table already", column=wanted.name
+            )
+        if wanted.name in _RESERVED_NAMES:
+            raise InvalidArgument("BAD_COLUMN", f"A column cannot be named '{wanted.name}'", field="schema")
+    if len(set(schema.names)) < len(schema.names):
+        raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="schema")
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Names of computed columns and views, ids of jobs."""
+
+    columns: list[str]
+    views: list[str]
+    jobs: list[str]
+
+
+def users_of(table: TableSnapshot, columns: Sequence[TableField]) -> Users:
+    """Return who reads or computes one of the columns, of those that are not among them.
+
+    Raises:
+        LemanError: what `open_jobs` and `LanceTables.list_tables` raise.
+    """
+    names = {column.name for column in columns}
+    ids = {field_id for column in columns for field_id in column.field_ids}
+    readers = [f.name for f in table.fields if f.name not in names and _reads(f, names, ids)]
+    jobs = [job.job_id for job in open_jobs(table.uri) if job.column in names]
+    return Users(readers, _views(table, names), jobs)
+
+
+def _reads(field: TableField, names: Collection[str], ids: Collection[int]) -> bool:
+    try:
+        bound = binding.read(field.arrow)
+    except UNREADABLE:  # good for being dropped only
+        return False
+    inputs = bound.inputs if bound is not None and bound.source is None else ()
+    return any(i.field_id in ids or i.name.partition(".")[0] in names for i in inputs)
+
+
+def _views(table: TableSnapshot, names: set[str]) -> list[str]:
+    database = table.uri.rpartition("/")[0]
+    known = [field.name for field in table.fields]
+    tables, found = LanceTables(), []
+    for other in tables.list_tables(database):
+        try:
+            view = definition_in(tables.snapshot(table_uri(database, other)))
+        except (NotFound, *UNREADABLE):  # dropped meanwhile; damaged
+            continue
+        if view is not None and view.source_uri == table.uri and names & set(columns_read(view.query, known)):
+            found.append(other)
+    return found
+
+
+def optimize_once(
+    uri: str, columns: Collection[str] = (), names: Collection[str] = ()
+) -> tuple[int, list[IndexCoverage]]:
+    """Make indexes cover the whole table; those that do already are left alone.
+
+    Returns:
+        What `coverage` gives afterwards.
+
+    Raises:
+        NotFound: INDEX_NOT_FOUND – no index has that name.
+        FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column.
+        LemanError: what `open_table` and `commit_outcomes` raise.
+        CommitConflict: as `commit_outcomes`.
+        CommitUnclear: as `commit_outcomes`.
+    """
+    dataset = open_table(uri)
+    _check_columns(uri, dataset, columns)
+    found = index_coverage_of(dataset, columns, names)
+    missing = sorted(set(names) - {index.name for index in found})
+    if missing:
+        raise NotFound("INDEX_NOT_FOUND", f"Table {uri} has no index {', '.join(missing)}", uri=uri)
+    behind = [index.name for index in found if index.is_stale]
+    if behind:
+        with commit_outcomes(uri):
+            dataset.optimize.optimize_indices(index_names=behind)
+    return index_coverage(uri, columns, names)
+
+
+def _check_columns(uri: str, dataset: lance.LanceDataset, columns: Collection[str]) -> None:
+    known = set(dataset.schema.names)
+    indexed = {name for index in dataset.describe_indices() for name in index.field_names}
+    unknown = sorted(set(columns) - known - indexed)  # an index may be on a field of a struct
+    if unknown:
+        raise column_not_found(unknown[0], sorted(known), uri=uri)
+
+
+_TRIES = 5
+
+
+def optimize_indices(uri: str, columns: Sequence[str], names: Sequence[str]) -> tuple[int, list[IndexCoverage]]:
+    """Bring indexes up to date, see `CommitService.OptimizeIndices` (protos/leman/v1/commit.proto).
+
+    Raises:
+        Aborted: CONFLICT – other writers came first each time.
+        Unavailable: COMMIT_UNKNOWN – it is not known whether the indexes are up to date.
+        LemanError: what `index_optimization.optimize` raises.
+    """
+    trying = Retrying(
+        retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_random_exponential(multiplier=0.05, max=2),
+        reraise=True,
+    )
+    try:
+        return trying(optimize_once, uri, columns, names)
+    except CommitConflict as conflict:
+        raise Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}", uri=uri) from None
+    except CommitUnclear as unclear:
+        raise Unavailable(
+            "COMMIT_UNKNOWN", f"It is not known whether the indexes are up to date: {unclear}. Ask again.", uri=uri
+        ) from None

@@ -1,0 +1,627 @@
+"""Rows that change: updates and merges, with the SQL that callers send along.
+
+SQL that callers send along with changes to rows, as it can be used on the latest version of a table.
+
+The Lance side of updating rows: they leave their fragments, and are written to new ones with their other values.
+
+The Lance side of a merge: rows that were sent, set aside, and brought together with those of a table by Lance.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from lance import LanceOperation, blob_array
+from lance.fragment import DataFile as LanceDataFile
+from lance.fragment import FragmentMetadata, RowIdSequence
+
+from leman_coordinator.commits.commit_requests import MergeRowsRequest, MergeRules, UpdateRowsRequest
+from leman_coordinator.lance_io import table_files
+from leman_coordinator.lance_io.row_commits import Matching
+from leman_coordinator.lance_io.row_staging import RowFiles, check_takes_rows, is_outlived
+from leman_coordinator.lance_io.table_handle import CommitUnclear, TableHandle
+from leman_coordinator.tables import schema_casting
+from leman_coordinator.tables.arrow_streams import Incoming, read_batches
+from leman_coordinator.tables.row_digests import RowsDigest
+from leman_coordinator.tables.schema_casting import Fitting, check_not_computed, stored_field
+from leman_core.functions import arrow_types, binding
+from leman_core.functions.arrow_types import holds_type
+from leman_core.model.plan import StagedFile
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, Unavailable, excerpt
+from leman_core.model.table import SentRows, TableField, TableSnapshot
+from leman_core.process.temp_folders import OwnFolder
+from leman_core.sql import expressions, filters, time_values
+from leman_core.sql.filters import Token
+from leman_core.sql.time_values import pin_relative_times
+from leman_core.storage import lance_sql
+from leman_core.storage.column_files import digest_of
+from leman_core.storage.error_translation import LANCE_ERRORS, first_line, is_definite, lost_file, using_storage
+from leman_core.storage.lance_sql import Dialect, clean_message
+from leman_core.storage.lance_tables import LanceTables, snapshot_of
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.scan import Chunk, FragmentReader
+from leman_core.storage.storage_errors import error_text, refusal_error, storage_unusable, translating_os_errors
+from leman_core.storage.view_data_files import remove_staged
+
+#: What a condition of a merge calls the rows that are sent, and those that they match.
+_SIDES = ("source", "target")
+
+
+def pinned_condition(uri: str, where: str, now: dt.datetime) -> str:
+    """Return a filter with `now()` and the like as of `now`.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+        LemanError: what else `LanceTables.check_filter` raises.
+    """
+    pinned = pin_relative_times(where, now)
+    LanceTables().check_filter(uri, pinned)
+    return pinned
+
+
+def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[str, str]:
+    """Return SQL that gives new values, by column, with `now()` and the like as of `now`.
+
+    Raises:
+        InvalidArgument: INVALID_EXPRESSION.
+        FailedPrecondition: INPUT_COLUMN_MISSING.
+        LemanError: what else `LanceTables.expression_type` raises.
+    """
+    tables, found = LanceTables(), {}
+    schema = tables.dataset(uri).schema
+    for column, expression in given.items():
+        try:
+            found[column] = pin_relative_times(expression, now)
+            expressions.check_expression(found[column], schema.names)
+            if column in schema.names and not holds_type(schema.field(column).type, pa.types.is_floating):
+                filters.check_exact_numbers(filters.tokenize(found[column]))
+            tables.expression_type(uri, found[column], may_be_constant=True)
+        except InvalidArgument as error:
+            said = f"Invalid SQL expression for '{column}': {error.message.partition(': ')[2]}"
+            raise InvalidArgument("INVALID_EXPRESSION", said, field="expressions") from None
+    return found
+
+
+def pinned_rules(uri: str, given: MergeRules, now: dt.datetime) -> MergeRules:
+    """Return the rules of a merge, with `now()` and the like in its conditions as of `now`.
+
+    Which columns there are in `source` and `target`, Lance judges when it brings rows together.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+        LemanError: what else `LanceTables.check_filter` raises.
+    """
+    update, delete = given.update_where, given.delete_where
+    if update:
+        with _about("header.update_where"):
+            update = pin_relative_times(update, now)
+        update_condition(LanceTables().dataset(uri).schema, update)
+    with _about("header.delete_where"):
+        if delete:
+            delete = pinned_condition(uri, delete, now)
+    return replace(given, update_where=update, delete_where=delete)
+
+
+def update_condition(schema: pa.Schema, where: str) -> str:
+    """Return a condition on `source` and `target`, two rows of a table with this schema, as Lance's merge reads it.
+
+    Lance's merge knows less SQL than its scan: no CASE, and no value of a type with a time zone.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    with _about("header.update_where"):
+        filters.check_filter(where, schema.names)
+        found = filters.tokenize(where)
+        if expressions.case_keywords(found):
+            raise filters.invalid_filter("CASE cannot be used in it: write its conditions with AND and OR")
+        lance_sql.check_patterns(where)
+        expressions.check_json_use(_without_sides(where, found), schema)
+        expressions.check_packed(_without_sides(where, found), schema)
+        if time_values.mentions_times(found):
+            where = Dialect(_sides(schema, where)).lance(where)
+        if any(call.lower == "arrow_cast" for call in filters.called_functions(filters.tokenize(where))):
+            raise filters.invalid_filter(
+                "of times only now() and ones like timestamp '2024-06-01' can be in it, compared by <, <=, =, >= and > "
+                "with columns that have no time zone. For one with a zone write the number that it has for the time: "
+                "cast(target.at as bigint) < 1717200000000000, in microseconds since 1970 for timestamp[us, …]"
+            )
+    return where
+
+
+def _without_sides(where: str, found: Sequence[Token]) -> str:
+    """Return a condition that calls `source.a` and `target.a` both `a`."""
+    pieces, at = [], 0
+    for index, token in enumerate(found[:-1]):
+        begins = index == 0 or found[index - 1].text != "."
+        if begins and token.name.lower() in _SIDES and found[index + 1].text == ".":
+            pieces.append(where[at : token.start])
+            at = found[index + 1].end
+    return "".join([*pieces, where[at:]])
+
+
+def _sides(schema: pa.Schema, where: str) -> lance.LanceDataset:
+    """Return a dataset without rows, in memory, whose columns are the sides with what they have of times."""
+    named = filters.names_in_filter(where)
+    row = pa.struct([field for field in schema if field.name.casefold() in named and _has_time(field.type)])
+    sides = pa.schema([pa.field(side, row) for side in _SIDES])
+    empty = pa.table([pa.nulls(0, row)] * len(_SIDES), schema=sides)
+    return lance.write_dataset(empty, "memory://sides.lance", data_storage_version="2.1")
+
+
+def _has_time(kind: pa.DataType) -> bool:
+    if isinstance(kind, pa.BaseExtensionType):
+        return False
+    return pa.types.is_temporal(kind) or any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
+
+
+@contextlib.contextmanager
+def _about(field: str) -> Iterator[None]:
+    """Have an error name the field that the SQL stands in."""
+    try:
+        yield
+    except InvalidArgument as error:
+        raise InvalidArgument(error.reason, error.message, field=field) from None
+
+
+_ROW_ID = "_rowid"
+#: Of a value that is the same for all rows so many bytes are held at once, and one value at least.
+_REPEATED_BYTES = 16 << 20
+
+
+def check_update(table: TableHandle, request: UpdateRowsRequest) -> None:
+    """Check that the columns of the version that the handle is at can get such values.
+
+    Raises:
+        FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED, COLUMN_NOT_FOUND, COLUMN_IS_COMPUTED, TYPE_MISMATCH,
+            INPUT_COLUMN_MISSING.
+        InvalidArgument: INVALID_EXPRESSION.
+        LemanError: what `FragmentReader.schema` raises.
+    """
+    _Rewriting(table, request)
+
+
+def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest, properties: Mapping[str, str]) -> int:
+    """Update rows of the version that the handle is at, and return the version of the table with their new values.
+
+    Args:
+        found: the rows that match.
+
+    Raises:
+        FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row; TYPE_MISMATCH, NULL_VALUE – one
+            does not fit its column; else as `check`.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what `storage_errors.unusable` gives.
+    """
+    rewriting = _Rewriting(table, request)
+    try:
+        return table.commit(rewriting.operation(found), properties)
+    except CommitUnclear:
+        raise
+    except BaseException:
+        rewriting.files.discard()
+        raise
+
+
+def resting_on(table: TableSnapshot, changed: Iterable[str]) -> frozenset[str]:
+    """Return the computed columns that rest on any of some columns, near or far.
+
+    Raises:
+        DataLoss: BINDING_DAMAGED.
+    """
+    bound = {column.name: binding.read(column.arrow) for column in table.fields}
+    reads = {
+        name: {field.name.split(".")[0] for i in known.inputs if (field := table.find_id(i.field_id)) is not None}
+        for name, known in bound.items()
+        if known is not None
+    }
+    reached = set(changed)
+    while more := {name for name, read in reads.items() if name not in reached and read & reached}:
+        reached |= more
+    return frozenset(reached & reads.keys())
+
+
+class _Rewriting:
+    """The rows of one update in their new fragments."""
+
+    def __init__(self, table: TableHandle, request: UpdateRowsRequest) -> None:
+        self._dataset = dataset = table.dataset
+        self._request = request
+        known = snapshot_of(request.uri, dataset, ())
+        check_takes_rows(known)
+        schema_casting.check_not_computed(request.columns, known.fields)
+        lost = resting_on(known, request.columns)
+        self._kept = [column for column in known.fields if column.name not in lost]
+        self._reader = FragmentReader(request.uri, int(dataset.version))
+        unchanged = [column.name for column in self._kept if column.name not in request.columns]
+        self._fitting = Fitting(
+            self._given(), self._kept, computed=request.expressions, clocks=request.clocks, kept=unchanged
+        )
+        self._fields = [i for column in known.fields for i in column.field_ids]
+        self.files = RowFiles(known)
+
+    def operation(self, found: Matching) -> LanceOperation.Update:
+        """Write the rows, and return what makes the table one with them."""
+        changed, emptied, ids, stable = [], [], [], bool(self._dataset.has_stable_row_ids)
+        for fragment_id in sorted(found.offsets):
+            offsets = []
+            for chunk in self._rows(fragment_id):
+                for rows in self._parts(chunk.rows):
+                    for part in self._fitting.fitted(self._with_values(rows)):
+                        self.files.write(part)
+                offsets.append(chunk.offsets)
+                if stable:
+                    ids.append(chunk.rows.column(_ROW_ID).to_numpy())
+            left = self._left(fragment_id, np.concatenate(offsets).tolist())
+            if left is None:
+                emptied.append(fragment_id)
+            else:
+                changed.append(left)
+        self.files.close()
+        return LanceOperation.Update(
+            removed_fragment_ids=emptied,
+            updated_fragments=changed,
+            new_fragments=list(self._new_fragments(np.concatenate(ids) if stable else None)),
+            fields_for_preserving_frag_bitmap=self._fields,
+            update_mode="rewrite_rows",
+        )
+
+    def _given(self) -> pa.Schema:
+        """Return what the rows have before they are fitted."""
+        expressions = self._request.expressions
+        constants = pa.schema([]) if self._request.values is None else self._request.values.schema
+        try:
+            read = self._reader.schema({_ROW_ID: _ROW_ID, **expressions})
+        except Unavailable:
+            for expression in expressions.values():  # what it reads may have gone since the call was checked
+                LanceTables().expression_type(
+                    self._request.uri, expression, int(self._dataset.version), may_be_constant=True
+                )
+            raise
+        own = [
+            schema_casting.stored_field(column.arrow)
+            for column in self._kept
+            if column.name not in self._request.columns
+        ]
+        return pa.schema([*own, *(read.field(name) for name in expressions), *constants])
+
+    def _columns(self) -> dict[str, str]:
+        """Return what is read: column → SQL."""
+        return {
+            _ROW_ID: _ROW_ID,
+            **{column.name: _quoted(column) for column in self._kept},
+            **self._request.expressions,
+        }
+
+    def _rows(self, fragment_id: int) -> Iterator[Chunk]:
+        """Yield the rows of a fragment that match, but for values that are the same for all of them."""
+        fragment = self._fragment(fragment_id)
+        every = RowRange(0, int(fragment.physical_rows))
+        where = self._request.where
+        try:
+            for chunk in self._reader.read(fragment_id, every, self._columns(), deletions=True, where=where):
+                if len(chunk.offsets):
+                    yield chunk
+        except Unavailable as error:
+            if not self._fails_again(fragment_id, every):
+                raise
+            raise FailedPrecondition(
+                "EXPRESSION_FAILED",
+                f"An expression has no value for a row: {clean_message(error_text(error))}. Allow for such rows in it, "
+                "with try_cast(…) or x / nullif(y, 0), or leave them out by the filter",
+                uri=self._request.uri,
+            ) from None
+
+    def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
+        """Tell whether rows cannot be read once more, while what they are computed from can: the storage is well.
+
+        Raises:
+            LemanError: what `storage_errors.unusable` gives, where it is not.
+        """
+        where = self._request.where
+        try:
+            for _ in self._reader.read(fragment_id, every, self._columns(), deletions=True, where=where):
+                pass
+        except Unavailable:
+            plain = [column.name for column in self._kept]
+            for _ in self._reader.read(fragment_id, every, plain, deletions=True, where=where):
+                pass
+            return True
+        return False
+
+    def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Cut rows so that the values which are the same for all of them take bounded memory."""
+        constants = self._request.values
+        most = rows.num_rows if constants is None else max(1, _REPEATED_BYTES // max(1, constants.nbytes))
+        for at in range(0, rows.num_rows, most):
+            yield rows.slice(at, most)
+
+    def _with_values(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        constants = self._request.values
+        if constants is None:
+            return rows.drop_columns(_ROW_ID)
+        kept = [name for name in rows.schema.names if name not in {_ROW_ID, *constants.schema.names}]
+        columns = [*rows.select(kept).columns, *(_repeated(value, rows.num_rows) for value in constants.columns)]
+        return pa.RecordBatch.from_arrays(columns, names=[*kept, *constants.schema.names])
+
+    def _left(self, fragment_id: int, offsets: list[int]) -> FragmentMetadata | None:
+        with using_storage(self._request.uri):
+            return self._fragment(fragment_id).delete_rows(offsets)
+
+    def _fragment(self, fragment_id: int) -> lance.LanceFragment:
+        fragment = self._dataset.get_fragment(fragment_id)
+        if fragment is None:
+            raise RuntimeError(f"fragment {fragment_id} is not in the version that was scanned")
+        return fragment
+
+    def _new_fragments(self, ids: npt.NDArray[np.uint64] | None) -> Iterator[FragmentMetadata]:
+        """Yield what the files are, with the stable ids of all their rows; None: the table has none."""
+        at = 0
+        for file in self.files.files:
+            with using_storage(self._request.uri):
+                layout = LanceDataFile.create(self._dataset, file.file)
+            end = at + file.physical_rows
+            kept = None if ids is None else RowIdSequence(ids[at:end].tolist()).to_inline_metadata()
+            yield FragmentMetadata(0, [layout], file.physical_rows, row_id_meta=kept)
+            at = end
+
+
+def _repeated(value: pa.Array, rows: int) -> pa.Array:
+    """Return one value so many times: `take` does not know all types."""
+    while len(value) < rows:
+        value = pa.concat_arrays([value, value])
+    return value.slice(0, rows)
+
+
+def _quoted(column: TableField) -> str:
+    return "`" + column.name.replace("`", "``") + "`"
+
+
+#: Arrow's Rust panics over wide numbers that lie as a stream has them.
+_ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
+_DUPLICATE = "Ambiguous merge insert"
+_NOT_EVALUATED = re.compile(r"Arrow error: |Divide by zero|Cast error|Error applying filter")
+_REFUSED = "Invalid user input"
+
+
+class StagedMerge:
+    """The rows of one merge, in a file of this machine. Whoever makes it discards it; after a killed
+    process the next merge does.
+    """
+
+    stays = False
+
+    def __init__(self, uri: str, rules: MergeRules, max_bytes: int) -> None:
+        """Open the table.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND.
+            FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED.
+            LemanError: what else `LanceTables.dataset` raises.
+        """
+        self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
+        check_takes_rows(self._table)
+        self._rules = rules
+        self._max_bytes = max_bytes
+        self._columns: tuple[TableField, ...] = ()
+        with translating_os_errors("The rows of a merge", tempfile.gettempdir()):
+            self._folder = OwnFolder.make_in(Path(tempfile.gettempdir()), "leman-merge-")
+
+    @property
+    def _file(self) -> Path:
+        return self._folder.path / "rows.arrow"
+
+    def request(self, request_id: str, body: str) -> MergeRowsRequest:
+        """Return what is to be committed."""
+        return MergeRowsRequest(
+            uri=self._table.uri,
+            request_id=request_id,
+            body=body,
+            incarnation=self._table.incarnation,
+            columns=self._columns,
+            rules=self._rules,
+            rows=str(self._file),
+        )
+
+    def write(self, incoming: Incoming) -> SentRows:
+        """Set all aside that comes, until the stream ends; return which rows came.
+
+        Raises:
+            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; MERGE_TOO_LARGE; BAD_COLUMN – a key is not sent.
+            FailedPrecondition: COLUMN_IS_COMPUTED; as `Fitting`.
+            LemanError: what `Incoming.end` was told; STORAGE_FULL and the like, of this machine.
+        """
+        schema, coming = read_batches(incoming)
+        check_not_computed(schema.names, self._table.fields)
+        fitting = Fitting(schema, self._table.fields, whole=self._rules.insert_not_matched)
+        self._check_keys(fitting.schema)
+        self._columns = fitting.columns
+        digest = RowsDigest(schema)
+        size = 0
+        with (
+            translating_os_errors("The rows of a merge", str(self._folder.path)),
+            pa.ipc.new_stream(str(self._file), fitting.schema) as sink,
+        ):
+            for batch in coming:
+                for part in fitting.fitted(batch):
+                    size += part.nbytes
+                    self._check_size(size)
+                    sink.write_batch(part)
+                digest.add(batch)
+        return digest.sent()
+
+    def is_outlived(self) -> bool:
+        """Tell whether the table was dropped, or another one is in its place."""
+        return is_outlived(self._table)
+
+    def discard(self) -> None:
+        """Remove the rows."""
+        self._folder.remove()
+
+    def _check_size(self, size: int) -> None:
+        if size > self._max_bytes:
+            raise InvalidArgument(
+                "MERGE_TOO_LARGE",
+                f"The rows have more than {self._max_bytes} bytes (LEMAN_COMMIT__MAX_MERGE_BYTES): send them "
+                "in several calls",
+                field="arrow_ipc",
+            )
+
+    def _check_keys(self, schema: pa.Schema) -> None:
+        for name in self._rules.on:
+            if name not in schema.names:
+                raise InvalidArgument(
+                    "BAD_COLUMN",
+                    f"The rows do not have the key '{excerpt(name)}': send it with them. A key is a whole column, and "
+                    "no field of a struct",
+                    field="header.on",
+                )
+            if '"' in name or "`" in name:
+                raise InvalidArgument(
+                    "BAD_COLUMN",
+                    f"Rows cannot be matched by '{excerpt(name)}': Lance takes no quote in a key's name. Rename the "
+                    "column",
+                    field="header.on",
+                )
+            kind = schema.field(name).type  # of JSON Lance matches none, and would insert it again and again
+            if pa.types.is_nested(kind) or arrow_types.is_blob(schema.field(name)) or isinstance(kind, pa.JsonType):
+                raise InvalidArgument(
+                    "BAD_COLUMN",
+                    f"Rows cannot be matched by '{excerpt(name)}', which is no plain value but {excerpt(str(kind))}: "
+                    "name a column of numbers, text, bytes or times",
+                    field="header.on",
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyMerge:
+    """A merge that is to be committed."""
+
+    operation: LanceOperation.Update
+    #: Rows inserted, updated, deleted.
+    counts: tuple[int, int, int]
+    fragments: int
+
+
+@contextlib.contextmanager
+def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[ReadyMerge]:
+    """Give what makes the version that the handle is at one with the rows; its files go, unless it is committed.
+
+    Raises:
+        FailedPrecondition: DUPLICATE_KEY – several rows match one of the table; FILTER_FAILED – a condition cannot be
+            evaluated.
+        InvalidArgument: INVALID_FILTER.
+        LemanError: what `storage_errors.unusable` gives.
+    """
+    rows = _source(table, request)
+    dataset, rules = table.dataset, request.rules
+    builder = dataset.merge_insert(list(rules.on)).write_mode("rewrite_rows")
+    if rules.update_matched:
+        known = dataset.schema
+        condition = f"({update_condition(known, rules.update_where)})" if rules.update_where else None
+        builder = builder.when_matched_update_all(condition)
+    if rules.insert_not_matched:
+        builder = builder.when_not_matched_insert_all()
+    if rules.delete_not_matched_by_source:
+        condition = f"({Dialect(dataset).lance(rules.delete_where)})" if rules.delete_where else None
+        builder = builder.when_not_matched_by_source_delete(condition)
+    try:
+        with panics_as_errors():
+            transaction, counted = builder.execute_uncommitted(rows)
+    except LANCE_ERRORS as error:
+        raise _failure(error, request) from error
+    operation = transaction.operation
+    if not isinstance(operation, LanceOperation.Update):
+        raise RuntimeError(f"Lance merges rows by {type(operation).__name__}")
+    new = [(str(file.path), f.physical_rows) for f in operation.new_fragments for file in f.files]
+    try:
+        _note(request.uri, new)
+        kinds = ("inserted", "updated", "deleted")
+        counts = tuple(int(counted[f"num_{kind}_rows"]) for kind in kinds)
+        touched = len(new) + len(operation.updated_fragments) + len(operation.removed_fragment_ids)
+        yield ReadyMerge(operation, (counts[0], counts[1], counts[2]), touched)
+    except CommitUnclear:
+        raise
+    except BaseException:
+        remove_staged(request.uri, [name for name, _ in new])
+        raise
+
+
+def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
+    """Return the rows as Lance takes them.
+
+    Computed columns that rest on what is sent are among them, without values: what they had is not that of these rows.
+    """
+    known = snapshot_of(request.uri, table.dataset, ())
+    with translating_os_errors("The rows of a merge", request.rows), pa.memory_map(request.rows) as file:
+        rows = pa.ipc.open_stream(file, options=_ALIGNED).read_all()
+    changed = [name for name in rows.schema.names if name not in request.rules.on]
+    for name in resting_on(known, changed):
+        column = known.column(name)
+        if column is not None:
+            field = stored_field(column.arrow)
+            rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
+    if known.file_format < arrow_types.V2_FORMAT:
+        return rows
+    for at, field in enumerate(rows.schema):
+        if arrow_types.is_blob(field):
+            own = table.dataset.schema.field(field.name)
+            rows = rows.set_column(at, own, blob_array(rows.column(at).to_pylist()))
+    return rows
+
+
+def _note(uri: str, files: list[tuple[str, int]]) -> None:
+    """Note what is about to be committed, as all that the coordinator commits."""
+    staged = []
+    for name, rows in files:
+        size, digest = digest_of(uri, name)
+        staged.append(
+            StagedFile(file=name, size_bytes=size, digest=digest, physical_rows=rows, rows_computed=rows, rows_failed=0)
+        )
+    if staged:
+        table_files.write_note(uri, staged)
+
+
+def _failure(error: Exception, request: MergeRowsRequest) -> LemanError:
+    """Return what it means that Lance cannot bring the rows together."""
+    text = first_line(error)
+    if _DUPLICATE in text:
+        keys = ", ".join(request.rules.on)
+        return FailedPrecondition(
+            "DUPLICATE_KEY",
+            f"Several rows have the {keys} of one row of the table: send one of them ({text.partition('on ')[2]})",
+            uri=request.uri,
+        )
+    denied = refusal_error(error, request.uri)
+    if denied is not None:
+        return denied
+    rules = request.rules
+    conditions = [("header.update_where", rules.update_where), ("header.delete_where", rules.delete_where)]
+    given = [(field, text) for field, text in conditions if text]
+    if given and _REFUSED in text:
+        return InvalidArgument(
+            "INVALID_FILTER", f"Invalid filter: Lance cannot use the condition: {text}", field=given[0][0]
+        )
+    if given and _NOT_EVALUATED.search(text):
+        return FailedPrecondition(
+            "FILTER_FAILED",
+            f"The condition {given[0][1]} cannot be evaluated for every row: {text}. Make it hold for all of them, for "
+            "example with nullif or try_cast",
+        )
+    if is_definite(error):
+        return FailedPrecondition(
+            "COMMIT_REFUSED", f"Lance refuses this merge into {request.uri}, and would again: {text}", uri=request.uri
+        )
+    return lost_file(request.uri, error) or storage_unusable(error, request.uri)

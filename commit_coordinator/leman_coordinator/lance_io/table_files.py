@@ -1,0 +1,460 @@
+"""The files of a table: staged ones that may be installed, notes of committed ones, and what lies in its folder.
+
+Staged files that may be installed: checked, and laid out as a manifest names them.
+
+Notes of committed files: size and digest of each, beside the table's data for as long as the file is there.
+
+Lance keeps no checksums, and the properties of its transactions go with old versions. So the coordinator notes what it
+is about to install, a small file for each request, under `<table>/_committed/`. A note of a file that is not installed
+after all does no harm: no other file is ever given the same name.
+
+The files in a table's folder and of its checkpoints, what the table's versions refer to, and the removal of files.
+
+Where the storage cannot be used, everything here raises what `storage_errors.failed` gives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import threading
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import lance
+import numpy as np
+import pyarrow.fs as pafs
+from lance.fragment import DataFile as LanceDataFile
+from lance.fragment import FragmentMetadata
+
+from leman_core.model import keys, row_states
+from leman_core.model.garbage import UNFINISHED_NAME, StoredFile
+from leman_core.model.plan import OutputField, StagedFile
+from leman_core.model.row_positions import RowRange
+from leman_core.model.row_states import RowState
+from leman_core.model.service_errors import FailedPrecondition, LemanError
+from leman_core.model.table import TableSnapshot
+from leman_core.storage import column_files, whole_files
+from leman_core.storage.checkpoint_store import CHECKPOINT_FOLDER, checkpoint_root
+from leman_core.storage.column_files import Verified, digest_of
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.lance_files import Deletions
+from leman_core.storage.lance_tables import LanceTables, open_table, snapshot_of
+from leman_core.storage.manifest import read_fragments
+from leman_core.storage.opening import open_latest, open_version
+from leman_core.storage.storage_errors import storage_failed, translating_os_errors
+from leman_core.storage.view_side_files import REFRESH_FOLDER
+
+#: Lance's mark for a field of a file that another file replaces.
+_REPLACED = -2
+
+
+@dataclass(frozen=True, slots=True)
+class InstallableFile:
+    """A staged file that passed all checks of its content."""
+
+    name: str
+    #: The file as a manifest names it.
+    data_file: LanceDataFile = field(repr=False)
+    #: Rows that the file lacks because they were deleted when it was written.
+    deletions: Deletions | None = field(default=None, repr=False)
+
+
+class StagedFiles:
+    """The check of staged files of one table, for many threads at once."""
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self._layouts: dict[tuple[Hashable, ...], LanceDataFile] = {}
+        self._finding = threading.Lock()
+
+    def prepare(self, staged: StagedFile, output: OutputField) -> InstallableFile:
+        """Check the content of a staged file and return it as an installable one.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND – there is no such table.
+            FailedPrecondition: TYPE_MISMATCH – the column is not the table's.
+            LemanError: what `column_file_checks.verify` raises.
+        """
+        verified = column_files.verify_column_file(self._uri, staged, output.field.arrow)
+        key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
+        with self._finding:  # by one of many threads: it opens the table
+            layout = self._layouts.get(key)
+            if layout is None:
+                layout = self._layouts[key] = self._layout_of(staged, verified, output)
+        return InstallableFile(
+            staged.file,
+            with_layout_of(layout, staged),
+            verified.deletions,
+        )
+
+    def _layout_of(self, staged: StagedFile, verified: Verified, output: OutputField) -> LanceDataFile:
+        with contextlib.ExitStack() as stack:
+            name = staged.file
+            if verified.column != output.name:  # Lance would look for its column by the name in the file
+                like = column_files.empty_copy(self._uri, staged, output.field.arrow, verified.format)
+                name = stack.enter_context(like)
+            return self._layout(name, output)
+
+    def _layout(self, name: str, output: OutputField) -> LanceDataFile:
+        """Return which field is in which column of the file.
+
+        It is the same for all files of one column and format version.
+        """
+        try:
+            layout = LanceDataFile.create(open_table(self._uri), name)
+        except (OSError, ValueError):
+            layout = None
+        if layout is None or not layout.fields or not set(layout.fields) <= set(output.field.field_ids):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {output.name}: {name} does not hold the column that this table has",
+            )
+        return layout
+
+
+def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> FragmentMetadata:
+    """Return a fragment with other files for the fields that these hold. A file that no field is left in is dropped."""
+    added = list(new)
+    replaced = {field_id for file in added for field_id in file.fields}
+    files = []
+    for file in fragment.files:
+        fields = [_REPLACED if field_id in replaced else field_id for field_id in file.fields]
+        if fields == list(file.fields):
+            files.append(file)
+        elif any(field_id != _REPLACED for field_id in fields):
+            sizes = file.file_major_version, file.file_minor_version, file.file_size_bytes
+            files.append(LanceDataFile(str(file.path), fields, file.column_indices, *sizes, file.base_id))
+    return dataclasses.replace(fragment, files=[*files, *added])
+
+
+def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
+    """Return a staged file as a manifest names it, with the columns of another one."""
+    return LanceDataFile(
+        staged.file,
+        layout.fields,
+        layout.column_indices,
+        layout.file_major_version,
+        layout.file_minor_version,
+        staged.size_bytes,
+    )
+
+
+FOLDER = "_committed"
+_ENDING = ".files"
+#: First line of a note. One for each file follows: name, size, digest. The note's own name is a digest of all of it.
+_HEADER = "leman committed files 1"
+#: So many notes are left as they are: making one of them would gain nothing.
+_FEW = 16
+_TRIES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What a committed file must hold."""
+
+    size_bytes: int
+    #: xxh3-128 of the bytes, as hex.
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notes:
+    """All notes of a table."""
+
+    #: What is noted, by name of the data file.
+    files: Mapping[str, Committed]
+    #: What is wrong, by file name of a note that cannot be believed.
+    damaged: Mapping[str, str]
+    bytes_read: int
+
+
+def can_be_noted(file: StagedFile) -> bool:
+    """Tell whether a file that nobody has looked at yet may stand in a note: its name and digest are such as ours."""
+    return keys.parse_column_file_name(file.file) is not None and file.digest.isalnum()
+
+
+def write_note(uri: str, files: Iterable[StagedFile]) -> None:
+    """Write a note of files of a table; the same files again make the same note.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    try:
+        _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
+    except OSError as error:
+        raise storage_failed(
+            error, f"What is about to be committed to {uri} cannot be noted now: {error}", uri
+        ) from error
+
+
+def read_notes(uri: str) -> Notes:
+    """Return all notes of a table.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives, where the folder cannot be read.
+    """
+    for tries_left in reversed(range(_TRIES)):
+        with translating_os_errors(f"Notes of committed files of {uri}", uri):
+            found = _read(uri, _names(uri))
+        if found.vanished and tries_left:  # folded meanwhile: another note has what they said
+            continue
+        break
+    return Notes(found.files, found.damaged, found.bytes_read)
+
+
+def problem_of(uri: str, name: str, expected: Committed) -> str:
+    """Return what is wrong with a data file of a table; empty: it is as it was written.
+
+    Raises:
+        NotFound: FILE_MISSING – there is no such file.
+        LemanError: what `storage_errors.failed` gives.
+    """
+    size, digest = digest_of(uri, name)
+    if (size, digest) == (expected.size_bytes, expected.digest):
+        return ""
+    if size != expected.size_bytes:
+        return f"has {size} bytes, {expected.size_bytes} were announced for its commit"
+    return f"has digest {digest}, {expected.digest} was announced for its commit"
+
+
+def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
+    """Merge many notes into one, without files that are no longer there.
+
+    Damaged notes stay. Stopped anywhere it can be called again.
+
+    Args:
+        present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    with translating_os_errors(f"Notes of committed files of {uri}", uri):
+        names = _names(uri)
+        if len(names) <= _FEW:
+            return
+        found, there = _read(uri, names), present()
+        made = _write(uri, {name: committed for name, committed in found.files.items() if name in there})
+        filesystem, root = filesystem_of(uri)
+        for name in names:
+            if name != made and name not in found.damaged:
+                with contextlib.suppress(FileNotFoundError):
+                    filesystem.delete_file(f"{root}/{FOLDER}/{name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    files: dict[str, Committed]
+    damaged: dict[str, str]
+    vanished: bool
+    bytes_read: int
+
+
+def _read(uri: str, names: Sequence[str]) -> _Found:
+    filesystem, root = filesystem_of(uri)
+    files: dict[str, Committed] = {}
+    damaged: dict[str, str] = {}
+    vanished, size = False, 0
+    for name in names:
+        try:
+            with filesystem.open_input_stream(f"{root}/{FOLDER}/{name}") as stream:
+                content = bytes(stream.read())
+            size += len(content)
+            files.update(_decode(name, content))
+        except FileNotFoundError:
+            vanished = True
+        except (OSError, ValueError) as error:
+            damaged[name] = str(error)
+    return _Found(files, damaged, vanished, size)
+
+
+def _names(uri: str) -> list[str]:
+    filesystem, root = filesystem_of(uri)
+    infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/{FOLDER}", allow_not_found=True))
+    return sorted(i.base_name for i in infos if i.is_file and i.base_name.endswith(_ENDING))
+
+
+def _write(uri: str, files: Mapping[str, Committed]) -> str:
+    """Write a note and return its name, which follows from its content."""
+    lines = [f"{name} {committed.size_bytes} {committed.digest}" for name, committed in files.items()]
+    content = "\n".join([_HEADER, *lines, ""]).encode()
+    name = _name_of(content)
+    filesystem, root = filesystem_of(uri)
+    whole_files.put_whole_file(filesystem, f"{root}/{FOLDER}/{name}", content)
+    return name
+
+
+def _name_of(content: bytes) -> str:
+    return f"{hashlib.sha256(content).hexdigest()[:32]}{_ENDING}"
+
+
+def _decode(name: str, content: bytes) -> dict[str, Committed]:
+    if _name_of(content) != name:
+        raise ValueError("it does not have the content that it was written with")
+    _, *lines = content.decode().splitlines()
+    parts = (line.split(" ") for line in lines)
+    return {file: Committed(int(size), digest) for file, size, digest in parts}
+
+
+#: Folders of Lance's own beside the data, and that of its indices, which has a folder for each.
+_OF_LANCE = ("_versions", "_transactions", "_deletions")
+_INDICES = "_indices"
+#: Files that are deleted after one look at their folder.
+_AT_ONCE = 1000
+
+
+class TableVersions:
+    """The versions of a table, and with them everything that refers to its data files.
+
+    Raises:
+        NotFound: TABLE_NOT_FOUND – there is no such table.
+        Unavailable: the storage cannot be read now.
+    """
+
+    def __init__(self, uri: str) -> None:
+        self._uri = uri
+        self.latest = LanceTables().snapshot(uri)
+
+    def older(self) -> Iterator[TableSnapshot]:
+        """Yield the versions before `latest` that are kept, newest first; tagged ones are among them."""
+        with _readable(self._uri):
+            dataset = open_latest(self._uri)
+            numbers = sorted((int(v["version"]) for v in dataset.versions()), reverse=True)
+            for number in numbers:
+                if number < self.latest.version:
+                    yield _snapshot(self._uri, dataset.checkout_version(number))
+
+    def branches(self) -> Iterator[TableSnapshot]:
+        """Yield the versions of other branches: their manifests lie elsewhere and refer to the same data folder."""
+        with _readable(self._uri):
+            dataset = open_latest(self._uri)
+            for name in dataset.branches.list():
+                branch = dataset.checkout_version((name, None))
+                for version in branch.versions():
+                    yield _snapshot(self._uri, dataset.checkout_version((name, int(version["version"]))))
+
+    def files_since(self) -> set[str]:
+        """Return the data files of the versions that came after `latest`."""
+        with _readable(self._uri):
+            dataset = open_latest(self._uri)
+            later = range(self.latest.version + 1, dataset.version + 1)
+            snapshots = [_snapshot(self._uri, dataset.checkout_version(number)) for number in later]
+        return {f.path for snapshot in snapshots for fragment in snapshot.fragments for f in fragment.files}
+
+
+def data_folder(uri: str) -> list[StoredFile]:
+    """Return the files of the data folder that Leman wrote, and unfinished ones, by name."""
+    return [f for f in _listed(uri, "data") if is_lemans_data_file(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
+
+
+def unfinished_elsewhere(uri: str) -> list[StoredFile]:
+    """Return the unfinished files that killed writers left outside the data folder, by folder and name.
+
+    They are of manifests, transactions, deletions, indices and notes of committed files.
+    """
+    folders = [*_OF_LANCE, FOLDER, *(f"{_INDICES}/{name}" for name in _folders(uri, _INDICES))]
+    return [f for folder in folders for f in _listed(uri, folder) if UNFINISHED_NAME.fullmatch(f.name)]
+
+
+def _listed(uri: str, folder: str) -> list[StoredFile]:
+    found = _entries(uri, folder)
+    files = [
+        StoredFile(folder=folder, name=i.base_name, size_bytes=i.size, modified=i.mtime_ns / 1e9)
+        for i in found
+        if i.is_file
+    ]
+    return sorted(files, key=lambda f: f.name)
+
+
+def _folders(uri: str, folder: str) -> list[str]:
+    return sorted(i.base_name for i in _entries(uri, folder) if i.type is pafs.FileType.Directory)
+
+
+def _entries(uri: str, folder: str) -> list[pafs.FileInfo]:
+    with _readable(uri):
+        filesystem, path = _place(uri, folder)
+        found: list[pafs.FileInfo] = filesystem.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+    return found
+
+
+def _place(uri: str, folder: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a table's folder, and its path there: checkpoints may lie elsewhere."""
+    return filesystem_of(checkpoint_root(uri) if folder == CHECKPOINT_FOLDER else f"{uri}/{folder}")
+
+
+def is_lemans_data_file(name: str) -> bool:
+    """Tell whether Leman writes data files of that name: a column file, a file of a view, or one of added rows."""
+    return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name) or keys.is_rows_file_name(name)
+
+
+def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
+    """Tell whether a version refers to a data file in another folder than the table's own, as a shallow clone does."""
+    with _readable(table.uri):
+        fragment = open_version(table.uri, table.version).get_fragment(fragment_id)
+    files = [] if fragment is None else fragment.metadata.files
+    return any(str(f.path) == name and getattr(f, "base_id", None) is not None for f in files)
+
+
+def refresh_folder(uri: str) -> list[StoredFile]:
+    """Return the files of a view's refresh folder, by name.
+
+    Among them are lists of rows to be evicted; such a file is removed once its delta is committed.
+    """
+    return _listed(uri, REFRESH_FOLDER)
+
+
+def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
+    """Return the rows of a partial column file that nobody asked for yet, and md5 of the filters settled in it.
+
+    None where that cannot be read.
+    """
+    try:
+        buffer = column_files.read_states_buffer(uri, file)
+        if buffer is None:
+            return None
+        summary, states = row_states.decode_state_summary(buffer), row_states.decode_states(buffer)
+    except LemanError:
+        return None
+    open_rows = np.concatenate(([False], states == RowState.UNTOUCHED, [False]))
+    edges = np.flatnonzero(open_rows[1:] != open_rows[:-1]).tolist()
+    return tuple(RowRange(start, end) for start, end in list(pairwise(edges))[::2]), summary.filters
+
+
+def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
+    """Delete those of the files that are still as they were listed, and yield each that is gone.
+
+    Their folders are listed again to tell: for one and the same object a store gives milliseconds in a list, and
+    seconds when it is asked for that object alone.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE – the same call again goes on.
+    """
+    wanted = list(files)
+    for at in range(0, len(wanted), _AT_ONCE):
+        part = wanted[at : at + _AT_ONCE]
+        folders = {file.folder for file in part}
+        with _readable(uri):
+            now = {(f.folder, f.name): f for folder in folders for f in _listed(uri, folder)}
+            places = {folder: _place(uri, folder) for folder in folders}
+        for file in part:
+            found = now.get((file.folder, file.name))
+            if found is not None and (found.modified, found.size_bytes) != (file.modified, file.size_bytes):
+                continue  # written anew since
+            filesystem, path = places[file.folder]
+            with _readable(uri), contextlib.suppress(FileNotFoundError):
+                filesystem.delete_file(f"{path}/{file.name}")
+            yield file
+
+
+def _snapshot(uri: str, dataset: lance.LanceDataset) -> TableSnapshot:
+    return snapshot_of(uri, dataset, read_fragments(dataset))
+
+
+@contextlib.contextmanager
+def _readable(uri: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise storage_failed(error, f"Files of table {uri} cannot be used now: {error}", uri) from None

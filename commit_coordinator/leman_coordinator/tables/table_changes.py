@@ -1,0 +1,330 @@
+"""One try of a change to a table, its rows or its columns, in the table's commit queue.
+
+One try of a change to a table or its rows, in the table's commit queue: look at the latest version, then commit.
+
+A try that fails unclearly is followed by another, which finds out first whether the commit was made.
+
+One try of a change to a table's columns, in the table's commit queue: look who reads them, then commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leman_coordinator.commits.commit_requests import (
+    AlteredColumn,
+    AppendRowsRequest,
+    ChangeColumnsRequest,
+    CommitResult,
+    CreateTableRequest,
+    DeleteRowsRequest,
+    MergeRowsRequest,
+    RowsRequest,
+    UpdateRowsRequest,
+)
+from leman_coordinator.lance_io import row_commits, row_rewrites
+from leman_coordinator.lance_io.column_commits import users_of
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.functions import arrow_types, binding
+from leman_core.functions.column_checks import column_not_found
+from leman_core.model.service_errors import Aborted, FailedPrecondition
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.view_metadata import is_view
+from leman_core.process.crash_points import crash_point
+from leman_core.server.request_messages import check_same_request
+from leman_core.storage import transactions
+from leman_core.storage.lance_tables import file_format
+from leman_core.storage.locations import is_link
+from leman_core.storage.transactions import SCAN_LIMIT, VersionGone
+
+CREATE, DELETE, UPDATE = "CreateTable", "DeleteRows", "UpdateRows"
+APPEND, MERGE = row_commits.APPEND, row_commits.MERGE
+
+
+def create_new_table(request: CreateTableRequest) -> CommitResult:
+    """Make the table, or complete it where this very request made it before.
+
+    Raises:
+        AlreadyExists: TABLE_EXISTS – there is another table of that name; REQUEST_ID_REUSED – this request id made it
+            with another body.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The table may have been made.
+        LemanError: what `row_commits.create_table` raises.
+    """
+    made = row_commits.made_by(request.uri)
+    if made is None and is_link(request.uri):
+        raise row_commits.table_exists_error(request.uri)
+    if made is None:
+        properties = transactions.row_properties(request.request_id, request.body, CREATE, fragments=0, rows=0)
+        row_commits.create_table(request.uri, request.schema, properties, stable_row_ids=request.stable_row_ids)
+        crash_point("coordinator.table_created")
+    elif made[0] != request.request_id:
+        raise row_commits.table_exists_error(request.uri)
+    else:
+        check_same_request(request.request_id, made[1], request.body)
+    version = row_commits.complete_creation(request.uri, request.request_id, request.body)
+    return CommitResult(version, operation=CREATE, repeated=made is not None)
+
+
+def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
+    """Add, delete, update or merge rows.
+
+    Raises:
+        AlreadyExists: REQUEST_ID_REUSED – the id is that of another change.
+        FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
+        Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows
+            is another one now; FILES_GONE – the files of the new rows were removed.
+        LemanError: what `row_updates.update` and `row_merges.merge` raise.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what `TableHandle.latest` raises.
+    """
+    base = table.latest()
+    done = _done(table, request)
+    if done is not None:
+        return done
+    if is_view(table.dataset.schema.metadata or {}):
+        raise is_a_view(request.uri)
+    if isinstance(request, DeleteRowsRequest):
+        return _delete(table, request)
+    if isinstance(request, UpdateRowsRequest):
+        return _update(table, request)
+    if isinstance(request, MergeRowsRequest):
+        _check_columns(base, request)
+        return _first(table, request, base, _merge(table, request))
+    if not request.files:
+        return CommitResult(int(table.dataset.version), operation=APPEND)
+    _check_fits(base, request)
+    properties = transactions.row_properties(
+        request.request_id, request.body, APPEND, fragments=len(request.files), rows=request.rows
+    )
+    crash_point("coordinator.rows_staged")
+    version = row_commits.append_files(table, request.files, request.columns, properties)
+    crash_point("coordinator.rows_committed")
+    return _first(table, request, base, CommitResult(version, operation=APPEND, rows=request.rows))
+
+
+def table_replaced_error(uri: str) -> Aborted:
+    """Return the error (TABLE_REPLACED) of rows for a table that is not the one that they were sent for."""
+    return Aborted("TABLE_REPLACED", f"Table {uri} was dropped, or created again: send the rows again")
+
+
+def is_a_view(uri: str) -> FailedPrecondition:
+    """Return the error (IS_A_VIEW) of a change that only a refresh may make."""
+    return FailedPrecondition("IS_A_VIEW", f"{uri} is a view: its rows come from its source", uri=uri)
+
+
+def _delete(table: TableHandle, request: DeleteRowsRequest) -> CommitResult:
+    found = row_commits.matching_rows(table.dataset, request.where)
+    if not found.rows:
+        return CommitResult(int(table.dataset.version), operation=DELETE)
+    properties = transactions.row_properties(
+        request.request_id, request.body, DELETE, fragments=found.fragments, rows=found.rows
+    )
+    version = row_commits.delete_rows(table, found, request.where, properties)
+    crash_point("coordinator.rows_deleted")
+    return CommitResult(version, operation=DELETE, rows=found.rows)
+
+
+def _update(table: TableHandle, request: UpdateRowsRequest) -> CommitResult:
+    found = row_commits.matching_rows(table.dataset, request.where)
+    row_rewrites.check_update(table, request)
+    if not found.rows:
+        return CommitResult(int(table.dataset.version), operation=UPDATE)
+    properties = transactions.row_properties(
+        request.request_id, request.body, UPDATE, fragments=found.fragments, rows=found.rows
+    )
+    version = row_rewrites.update_rows(table, found, request, properties)
+    crash_point("coordinator.rows_updated")
+    return CommitResult(version, operation=UPDATE, rows=found.rows)
+
+
+def _merge(table: TableHandle, request: MergeRowsRequest) -> CommitResult:
+    with row_rewrites.prepared_merge(table, request) as ready:
+        counts, rows = ready.counts, sum(ready.counts)
+        if not rows:
+            return CommitResult(int(table.dataset.version), operation=MERGE, merged=counts)
+        properties = transactions.row_properties(
+            request.request_id, request.body, MERGE, fragments=ready.fragments, rows=rows, merged=counts
+        )
+        version = table.commit(ready.operation, properties)
+    crash_point("coordinator.rows_merged")
+    return CommitResult(version, operation=MERGE, rows=rows, merged=counts)
+
+
+def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
+    """Return the answer of an earlier call with this request id, as the table's history has it; None: there was none.
+
+    The first answer may have been lost, or this very try follows one that failed unclearly. What another coordinator
+    added for a request that had been committed is taken back with that.
+    """
+    records = list(table.records(0, SCAN_LIMIT))
+    taken_back = row_commits.take_back_all(table, records)
+    asked = [record for record in records if request.request_id in record.request_ids]
+    if not asked:
+        return None
+    first = asked[-1]
+    check_same_request(request.request_id, first.body, request.body)
+    refers = isinstance(request, AppendRowsRequest) and _refers(table, request, first.version, taken_back)
+    return CommitResult(
+        first.version, operation=first.operation, rows=first.rows, merged=first.merged, repeated=not refers
+    )
+
+
+def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_back: frozenset[str]) -> bool:
+    """Tell whether a version of the table refers to files of the request, which then have to stay.
+
+    It does where an earlier try made the commit and its answer was lost, or where they were taken back: an older
+    version refers to them until it is cleaned up. What cannot be looked up counts as referring.
+    """
+    files = {file.file for file in request.files}
+    try:
+        added = row_commits.added_files(table, version)
+    except VersionGone:
+        return True
+    return not files.isdisjoint(taken_back | added)
+
+
+def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:
+    """Return the answer to a request that was committed here, and may have been by another coordinator before."""
+    if made.version <= base.version + 1:
+        return made  # nobody came between the look and the commit
+    known = _done(table, request)
+    return made if known is None or known.version == made.version else known
+
+
+def _check_columns(base: TableSnapshot, request: AppendRowsRequest | MergeRowsRequest) -> None:
+    if request.incarnation != base.incarnation:
+        raise table_replaced_error(request.uri)
+    for column in request.columns:
+        now = base.column(column.name)
+        same = now is not None and (now.field_ids, now.arrow.type) == (column.field_ids, column.arrow.type)
+        if not same or (now is not None and now.arrow.nullable < column.arrow.nullable):
+            raise Aborted(
+                "SCHEMA_CHANGED",
+                f"Column '{column.name}' was changed while the rows were sent: look at the table and send them again",
+                column=column.name,
+            )
+
+
+def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
+    _check_columns(base, request)
+    given = {column.name for column in request.columns}
+    lacking = [f.name for f in base.fields if not f.arrow.nullable and f.name not in given]
+    if lacking:
+        raise Aborted("SCHEMA_CHANGED", f"Column '{lacking[0]}' has to have values since the rows were sent")
+    row_commits.check_files(request.uri, request.files)
+
+
+def change_columns(table: TableHandle, request: ChangeColumnsRequest) -> CommitResult:
+    """Add, drop or alter columns, all of them or none.
+
+    Raises:
+        FailedPrecondition: IS_A_VIEW, COLUMN_NOT_FOUND, COLUMN_EXISTS, LAST_COLUMN, COLUMN_IS_COMPUTED, COLUMN_IN_USE,
+            TYPE_NOT_STORABLE.
+        CommitConflict: Another writer came between.
+        CommitUnclear: The commit may have been made.
+        LemanError: what `TableHandle.latest` raises.
+    """
+    base = table.latest()
+    if is_view(table.dataset.schema.metadata or {}):
+        raise is_a_view(request.uri)
+    wanted = _names_after(request, request.before[0]) if request.before else None
+    if wanted is not None and wanted != request.before[0] and _names(base) == wanted:
+        return CommitResult(base.version, operation="ChangeColumns")  # a try that failed unclearly had done it
+    request.before[:] = [_names(base)]
+    if request.added:
+        version = _add(table, base, request)
+    elif request.dropped:
+        version = _drop(table, base, request)
+    else:
+        version = _alter(table, base, request)
+    crash_point("coordinator.columns_changed")
+    return CommitResult(version, operation="ChangeColumns")
+
+
+def _add(table: TableHandle, base: TableSnapshot, request: ChangeColumnsRequest) -> int:
+    for field in request.added:
+        _check_free(base, field.name)
+        arrow_types.check_storable(field.name, field.type, file_format(table.dataset))
+    return table.add_plain_columns(request.added)
+
+
+def _drop(table: TableHandle, base: TableSnapshot, request: ChangeColumnsRequest) -> int:
+    columns = [_column(base, name) for name in request.dropped]
+    if len(columns) == len(base.fields):
+        raise FailedPrecondition(
+            "LAST_COLUMN", f"Table {request.uri} would have no column: drop the table", uri=base.uri
+        )
+    if not request.force:
+        _check_unused(base, columns, "dropped", by_name=True)
+    return table.drop_columns(request.dropped)
+
+
+def _alter(table: TableHandle, base: TableSnapshot, request: ChangeColumnsRequest) -> int:
+    renamed = [_column(base, column.name) for column in request.altered if column.new_name is not None]
+    retyped = [_column(base, column.name) for column in request.altered if column.kind is not None]
+    for column in request.altered:
+        field = _column(base, column.name)
+        if column.new_name not in (None, column.name):
+            _check_free(base, str(column.new_name))
+        if column.kind is not None:
+            arrow_types.check_storable(column.name, column.kind, file_format(table.dataset))
+            if binding.read(field.arrow) is not None:
+                raise FailedPrecondition(
+                    "COLUMN_IS_COMPUTED",
+                    f"Column '{column.name}' has the type of its function: add another column instead",
+                    column=column.name,
+                )
+    if not request.force:
+        _check_unused(base, retyped, "given another type", by_name=True)
+        _check_unused(base, renamed, "renamed", by_name=False)
+    return table.alter_columns([_alteration(column) for column in request.altered])
+
+
+def _alteration(column: AlteredColumn) -> dict[str, Any]:
+    asked = {"name": column.new_name, "data_type": column.kind, "nullable": column.nullable}
+    return {"path": column.name, **{key: value for key, value in asked.items() if value is not None}}
+
+
+def _check_unused(base: TableSnapshot, columns: list[TableField], what: str, *, by_name: bool) -> None:
+    """Refuse a change of columns that others read.
+
+    Args:
+        by_name: whether computed columns and jobs mind too; they follow a column to its new name.
+    """
+    users = users_of(base, columns) if columns else None
+    if users is None or not (users.views or (by_name and (users.columns or users.jobs))):
+        return
+    facts = {"views": users.views, **({"columns": users.columns, "jobs": users.jobs} if by_name else {})}
+    listed = " and ".join(f"{kind} {', '.join(names)}" for kind, names in facts.items() if names)
+    names = ", ".join(f"'{column.name}'" for column in columns)
+    raise FailedPrecondition(
+        "COLUMN_IN_USE",
+        f"Column {names} cannot be {what}: {listed} read or compute it. Change these first, or force it",
+        uri=base.uri,
+        **{kind: ", ".join(names) for kind, names in facts.items()},
+    )
+
+
+def _column(base: TableSnapshot, name: str) -> TableField:
+    found = base.column(name)
+    if found is None:
+        raise column_not_found(name, _names(base))
+    return found
+
+
+def _check_free(base: TableSnapshot, name: str) -> None:
+    if base.column(name) is not None:
+        raise FailedPrecondition("COLUMN_EXISTS", f"Column '{name}' exists in this table already", column=name)
+
+
+def _names(base: TableSnapshot) -> tuple[str, ...]:
+    return tuple(field.name for field in base.fields)
+
+
+def _names_after(request: ChangeColumnsRequest, before: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names that columns have once the request is done."""
+    new = {column.name: column.new_name or column.name for column in request.altered}
+    left = [new.get(name, name) for name in before if name not in request.dropped]
+    return (*left, *(field.name for field in request.added))

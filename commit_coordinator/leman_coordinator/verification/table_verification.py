@@ -1,0 +1,381 @@
+"""The verification of one table: metadata, data files, source records.
+
+The verification of data files: those of a table's latest version, and others that were noted at their commit.
+
+The verification of source records: a view's notes of the source versions that it was right for.
+
+The verification of one table: its metadata, the files of its latest version, and the files beside them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from leman_coordinator.lance_io import table_files
+from leman_coordinator.lance_io.table_files import Committed, Notes, is_elsewhere, is_lemans_data_file, refresh_folder
+from leman_coordinator.verification.verification_report import Finding, Flaw, Inspection, Subject
+from leman_core.functions import binding
+from leman_core.model import keys, view_metadata
+from leman_core.model.garbage import StoredFile
+from leman_core.model.service_errors import UNREADABLE, DataLoss, LemanError, NotFound
+from leman_core.model.table import DataFile, Fragment, TableSnapshot
+from leman_core.model.udf import ColumnBinding
+from leman_core.model.view import SCRATCH_PREFIX, FailedNote
+from leman_core.model.view_metadata import BASE_RECORD, RECORD_PREFIX
+from leman_core.storage import column_files, view_side_files
+from leman_core.storage import view_side_files as view_failed
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.locations import TABLE_ENDING, table_uri
+from leman_core.storage.scan import check_row_ids
+from leman_core.storage.storage_errors import error_text
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.storage.view_side_files import REFRESH_FOLDER
+
+_RESTORE = "restore it from a copy"
+_FROM_IT = (
+    ". What was computed from it since it was damaged stays as it is: give the functions of columns that read it "
+    "another version and backfill them, and refresh views of the table with POLICY_FULL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledFiles:
+    """The data files of one table.
+
+    Files without a note are not verifiable: others wrote them, Lance's compaction did, or the note is gone. For those
+    it is checked that they are there and have their rows.
+    """
+
+    snapshot: TableSnapshot
+    table: str
+    #: What committed files hold, by name.
+    noted: Mapping[str, Committed]
+
+    def things(self, after: str) -> Iterator[tuple[str, Inspection]]:
+        """Check the files after a name, and yield them by name."""
+        installed = {file.path: (fragment, file) for fragment in self.snapshot.fragments for file in fragment.files}
+        for name in sorted({*installed, *self.noted}):
+            if name <= after:
+                continue
+            fragment, file = installed.get(name, (None, None))
+            noted = self.noted.get(name)
+            looked = self._unnoted(name, fragment, file) if noted is None else self._noted(name, noted, fragment, file)
+            if looked is not None:
+                yield name, looked
+
+    def _noted(
+        self, name: str, noted: Committed, fragment: Fragment | None, file: DataFile | None
+    ) -> Inspection | None:
+        try:
+            problem = table_files.problem_of(self.snapshot.uri, name, noted)
+        except NotFound:
+            if fragment is None:  # of an older version, and collected; or never installed
+                return None
+            return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, noted.size_bytes)
+        except LemanError as error:
+            problem = f"cannot be read ({error_text(error)})"
+            return self._flawed(name, Flaw.UNREADABLE, problem, fragment, file, noted.size_bytes)
+        if problem:
+            return self._flawed(name, Flaw.DAMAGED, problem, fragment, file, noted.size_bytes)
+        return Inspection(Subject.COLUMN_FILE, noted.size_bytes)
+
+    def _unnoted(self, name: str, fragment: Fragment | None, file: DataFile | None) -> Inspection | None:
+        if fragment is None:
+            return None
+        subject = Subject.COLUMN_FILE if is_lemans_data_file(name) else Subject.DATA_FILE
+        try:
+            rows = column_files.rows_of(self.snapshot.uri, name)
+        except NotFound:
+            if is_elsewhere(self.snapshot, fragment.fragment_id, name):
+                return Inspection(subject, verifiable=False)
+            return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, 0)
+        except LemanError as error:
+            return self._flawed(name, Flaw.UNREADABLE, f"cannot be read ({error_text(error)})", fragment, file, 0)
+        if rows != fragment.physical_rows:
+            problem = f"has {rows} rows, its fragment has {fragment.physical_rows}"
+            return self._flawed(name, Flaw.DAMAGED, problem, fragment, file, 0)
+        return Inspection(subject, verifiable=False)
+
+    def _flawed(
+        self, name: str, flaw: Flaw, problem: str, fragment: Fragment | None, file: DataFile | None, size: int
+    ) -> Inspection:
+        ids = set(file.field_ids) if file is not None else set[int]()
+        fields = [field for field in self.snapshot.fields if ids.intersection(field.field_ids)]
+        path = f"{self.table}{TABLE_ENDING}/data/{name}"
+        subject = Subject.COLUMN_FILE if is_lemans_data_file(name) else Subject.DATA_FILE
+        computed = bool(fields) and all(binding.COLUMN_ID in (field.arrow.metadata or {}) for field in fields)
+        found = Finding(
+            subject,
+            flaw,
+            path,
+            f"{path} {problem}: {_remedy(computed=computed, is_view_file=name.startswith('view-'), old=file is None)}"
+            f"{_FROM_IT if flaw is Flaw.DAMAGED and file is not None else ''}",
+            self.table,
+            tuple(field.name for field in fields),
+            -1 if fragment is None else fragment.fragment_id,
+            0 if fragment is None else fragment.live_rows,
+        )
+        return Inspection(subject, size, True, (found,))
+
+
+def _remedy(*, computed: bool, is_view_file: bool, old: bool) -> str:
+    if old:
+        older = "the latest version does not refer to it, an older one may, unless its commit was refused"
+        return f"{older}. {_RESTORE.capitalize()} in the former case; garbage collection removes it in the latter"
+    if computed:
+        return (
+            f"{_RESTORE}, or give the column's function another version (CatalogService.AlterColumns) and backfill it"
+        )
+    if is_view_file:
+        return f"{_RESTORE}, or drop the view and create it again"
+    return _RESTORE
+
+
+_HARM = (
+    "nothing is lost while the source still has that version; once that is cleaned up, the next refresh computes all "
+    "rows. Refresh the view before: a refresh after any change of the source writes a new record"
+)
+
+
+def verify_source_records(snapshot: TableSnapshot, table: str, after: str) -> Iterator[tuple[str, Inspection]]:
+    """Check the records after a name, and yield them by name.
+
+    They are those in the folder, and the one that the latest version of the view names.
+    """
+    named = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
+    sizes = {f.name: f.size_bytes for f in refresh_folder(snapshot.uri) if f.name.startswith(RECORD_PREFIX)}
+    for name in sorted({*sizes, named} - {""}):
+        if name > after:
+            yield name, _verify_source_record(snapshot, table, name, sizes.get(name, 0), is_named=name == named)
+
+
+def _verify_source_record(snapshot: TableSnapshot, table: str, name: str, size: int, *, is_named: bool) -> Inspection:
+    path = f"{table}{TABLE_ENDING}/{REFRESH_FOLDER}/{name}"
+    try:
+        content = view_side_files.source_record_bytes(snapshot.uri, name)
+    except LemanError as error:
+        flaw, what = Flaw.UNREADABLE, error.message
+    else:
+        if content is None and not is_named:  # collected since it was listed
+            return Inspection(Subject.SOURCE_RECORD)
+        if content is not None and view_side_files.is_whole_source_record(name, content):
+            return Inspection(Subject.SOURCE_RECORD, size)
+        flaw, what = (Flaw.MISSING, "is missing") if content is None else (Flaw.DAMAGED, "is not what was written")
+        what = f"{path} {what}: {_HARM if is_named else 'only older versions of the view may name it'}"
+    found = Finding(Subject.SOURCE_RECORD, flaw, path, what, table, rows=snapshot.live_rows if is_named else 0)
+    return Inspection(Subject.SOURCE_RECORD, size, True, (found,))
+
+
+Things = Iterator[tuple[str, Inspection]]
+
+_RECOMPUTED = "nothing is lost: its rows are computed again, and CommitService.CollectGarbage removes it"
+
+
+def _name(thing: tuple[str, Inspection]) -> str:
+    return thing[0]
+
+
+class TableCheck:
+    """The parts of a table's verification; each yields the things that come after a name, by name.
+
+    A hidden table in which a refresh computes may be incomplete: whoever refreshes the view next makes it anew then.
+    Only what is there and wrong is a finding.
+    """
+
+    def __init__(self, database: str, table: str) -> None:
+        self._registry = UdfRegistry(database)
+        self._table = table
+        self._uri = table_uri(database, table)
+        self._folder = f"{table}{TABLE_ENDING}"
+        self._may_be_incomplete = table.startswith(SCRATCH_PREFIX)
+
+    @cached_property
+    def _snapshot(self) -> TableSnapshot | LemanError:
+        try:
+            return LanceTables().snapshot(self._uri)
+        except LemanError as error:
+            return error
+
+    @cached_property
+    def _notes(self) -> Notes:
+        return table_files.read_notes(self._uri)
+
+    def metadata(self, _: str, after: str) -> Things:
+        """Check the table itself, the binding of each computed column, and the view's definition."""
+        yield from ((name, looked) for name, looked in sorted(self._metadata(), key=_name) if name > after)
+
+    def _metadata(self) -> Things:
+        snapshot = self._snapshot
+        if isinstance(snapshot, LemanError):
+            if self._may_be_incomplete:
+                yield "table", Inspection(Subject.TABLE, verifiable=False)
+                return
+            message = f"{snapshot.message}. Restore the newest file in _versions from a copy, or remove it"
+            found = Finding(Subject.TABLE, Flaw.UNREADABLE, self._folder, message, self._table)
+            yield "table", Inspection(Subject.TABLE, 0, True, (found,))
+            return
+        yield "table", Inspection(Subject.TABLE, verifiable=False, findings=self._row_ids(snapshot))
+        for name, looked in self._bindings(snapshot):
+            yield f"column {name}", looked
+        view = self._view(snapshot)
+        if view is not None:
+            yield "view", view
+
+    def _row_ids(self, snapshot: TableSnapshot) -> tuple[Finding, ...]:
+        """Return what keeps the rows of a fragment from being told apart, by fragment."""
+        try:
+            problems = check_row_ids(self._uri)
+        except LemanError as error:
+            return (self._about(Subject.TABLE, Flaw.UNREADABLE, error.message, snapshot),)
+        rows = {fragment.fragment_id: fragment.live_rows for fragment in snapshot.fragments}
+        return tuple(
+            Finding(
+                Subject.TABLE,
+                _flaw(error),
+                self._folder,
+                error.message,
+                self._table,
+                (),
+                number,
+                rows.get(number, 0),
+            )
+            for number, error in problems.items()
+        )
+
+    def notes(self, _: str, after: str) -> Things:
+        """Check the notes of committed files, as one thing."""
+        if after or not (self._notes.files or self._notes.damaged):
+            return
+        folder = f"{self._folder}/{table_files.FOLDER}"
+        findings = tuple(
+            Finding(
+                Subject.NOTE,
+                Flaw.DAMAGED,
+                f"{folder}/{name}",
+                f"{folder}/{name} is damaged ({problem}): the files that it names count as not verifiable. Restore it "
+                "from a copy, or remove it",
+                self._table,
+            )
+            for name, problem in sorted(self._notes.damaged.items())
+        )
+        yield "notes", Inspection(Subject.NOTE, self._notes.bytes_read, True, findings)
+
+    def files(self, _: str, after: str) -> Things:
+        """Check the files of the latest version, and those of others that are noted."""
+        if not isinstance(self._snapshot, LemanError):
+            for name, looked in InstalledFiles(self._snapshot, self._table, self._notes.files).things(after):
+                if not (self._may_be_incomplete and any(found.flaw is Flaw.MISSING for found in looked.findings)):
+                    yield name, looked
+
+    def checkpoints(self, _: str, after: str) -> Things:
+        """Check checkpoints and fragment records.
+
+        Those that were set aside as damaged, and unfinished ones, are left out: nothing reads them.
+        """
+        store = LanceCheckpointStore(checkpoint_root(self._uri))
+        for file in store.files():
+            if file.name > after and file.key:
+                with contextlib.suppress(KeyError):  # gone since it was listed
+                    yield file.name, self._checkpoint(store, file)
+
+    def source_records(self, _: str, after: str) -> Things:
+        """Check what a view keeps of its source."""
+        if not isinstance(self._snapshot, LemanError):
+            yield from verify_source_records(self._snapshot, self._table, after)
+
+    def _checkpoint(self, store: LanceCheckpointStore, file: StoredFile) -> Inspection:
+        is_record = keys.parse_record_key(file.key) is not None
+        subject = Subject.RECORD if is_record else Subject.CHECKPOINT
+        root = checkpoint_root(self._uri)
+        within = root.startswith(f"{self._uri}/")
+        path = f"{self._folder}/{file.folder}/{file.name}" if within else f"{root}/{file.name}"
+        try:
+            batch = store.check_file(file.name)
+        except DataLoss as error:
+            message = f"{path} is damaged ({error.message}): {_RECOMPUTED}"
+            return self._flawed(subject, Flaw.DAMAGED, path, file.size_bytes, message)
+        except LemanError as error:
+            return self._flawed(subject, Flaw.UNREADABLE, path, file.size_bytes, error.message)
+        record = FragmentRecord.from_batch(batch) if is_record and batch.num_rows else None
+        if record is None or not record.digest or record.file in self._notes.files:
+            return Inspection(subject, file.size_bytes)
+        return self._staged(record, path, file.size_bytes)
+
+    def _staged(self, record: FragmentRecord, path: str, size: int) -> Inspection:
+        """Check a record whose column file is not committed yet, with that file."""
+        staged = table_files.Committed(record.size_bytes, record.digest)
+        try:
+            problem = table_files.problem_of(self._uri, record.file, staged)
+        except NotFound:  # collected: a record of a file that is gone is not believed
+            return Inspection(Subject.RECORD, size)
+        except LemanError as error:
+            problem = f"cannot be read ({error_text(error)})"
+        if not problem:
+            return Inspection(Subject.RECORD, size + record.size_bytes)
+        data = f"{self._folder}/data/{record.file}"
+        return self._flawed(
+            Subject.COLUMN_FILE, Flaw.DAMAGED, data, size, f"{data}, which {path} names, {problem}: {_RECOMPUTED}"
+        )
+
+    def _flawed(self, subject: Subject, flaw: Flaw, path: str, size: int, message: str) -> Inspection:
+        return Inspection(subject, size, True, (Finding(subject, flaw, path, message, self._table),))
+
+    def _bindings(self, snapshot: TableSnapshot) -> Things:
+        for column in snapshot.fields:
+            try:
+                bound = binding.read(column.arrow)
+            except UNREADABLE as error:
+                found = self._about(Subject.COLUMN, _flaw(error), error.message, snapshot, column.name)
+                yield column.name, Inspection(Subject.COLUMN, findings=(found,))
+                continue
+            if bound is not None:
+                yield column.name, Inspection(Subject.COLUMN, findings=self._function(snapshot, column.name, bound))
+
+    def _function(self, snapshot: TableSnapshot, column: str, bound: ColumnBinding) -> tuple[Finding, ...]:
+        """Return what keeps a column from being computed: its function is damaged, or gone."""
+        try:
+            if self._registry.find(bound.udf_name, bound.udf_version) is not None:
+                return ()
+            flaw, what = Flaw.MISSING, f"it is not registered. Register {bound.function} again"
+        except DataLoss as error:
+            flaw, what = Flaw.DAMAGED, error.message
+        except LemanError as error:
+            flaw, what = Flaw.UNREADABLE, f"{error.message}. Make its definition readable"
+        message = f"Column {column} of {self._table} cannot be computed by its function {bound.function}: {what}"
+        return (self._about(Subject.FUNCTION, flaw, message, snapshot, column),)
+
+    def _view(self, snapshot: TableSnapshot) -> Inspection | None:
+        try:
+            definition = view_metadata.from_metadata(snapshot.metadata)
+        except UNREADABLE as error:
+            return Inspection(
+                Subject.VIEW, 0, True, (self._about(Subject.VIEW, _flaw(error), error.message, snapshot),)
+            )
+        return (
+            None if definition is None else Inspection(Subject.VIEW, findings=self._failed(snapshot, definition.failed))
+        )
+
+    def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
+        """Return what keeps the list of a view's failed rows from being read."""
+        try:
+            if view_failed.read_failed_rows(self._uri, note) is not None:
+                return ()
+            flaw, what = Flaw.DAMAGED, "is damaged or gone"
+        except LemanError as error:
+            flaw, what = Flaw.UNREADABLE, f"cannot be read ({error_text(error)})"
+        path = f"{self._folder}/{REFRESH_FOLDER}/{note.file}"
+        message = view_failed.lost_failed_rows(self._table, note, what)
+        return (Finding(Subject.VIEW, flaw, path, message, self._table, tuple(note.rows), -1, snapshot.live_rows),)
+
+    def _about(self, subject: Subject, flaw: Flaw, what: str, snapshot: TableSnapshot, *columns: str) -> Finding:
+        return Finding(subject, flaw, self._folder, what, self._table, columns, -1, snapshot.live_rows)
+
+
+def _flaw(error: LemanError) -> Flaw:
+    """Return the flaw of what cannot be used: what another release stored is whole."""
+    return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE

@@ -1,0 +1,425 @@
+"""Arrow values: concatenation, comparison, exact casts and digests. Pure.
+
+Several Arrow arrays as one.
+
+pyarrow does not join dictionaries that hold NULL, as Lance's file format 2.0 reads them back.
+
+Which rows of two arrays have the same value, bit for bit.
+
+Values that a function cannot tell apart are the same; where that is not certain, they are not.
+
+Casts of Arrow arrays that lose nothing but what lies beyond the precision of a float. Pure.
+
+Arrow alone takes bytes for text, counts for times and times without a zone for UTC. It makes numbers that are too large
+for a type infinite, rounds floats to the scale of a decimal, and converts no integer to a decimal without room for
+every integer.
+
+There are two copies of this module, `leman_core.functions.arrow_values` and `leman._local.value_casts`: the SDK
+writes tables without the services.
+
+A digest over the values of a batch. Lance keeps no checksums: most flipped bits read back as wrong values.
+
+The digest is logical: how a batch is sliced, what lies under its NULLs and whether an all-valid column has a validity
+bitmap make no difference, because a round trip through a file changes all of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.types as pt
+import xxhash
+
+from leman_core.functions.arrow_types import holds_type, map_inner_fields, without_extensions
+
+
+def concatenate(arrays: Sequence[pa.Array]) -> pa.Array:
+    """Return the values of at least one array, one after the other; all are of the same type."""
+    if len(arrays) == 1:
+        return arrays[0]
+    return pa.concat_arrays(
+        [_tidy(array) for array in arrays] if holds_type(arrays[0].type, pt.is_dictionary) else arrays
+    )
+
+
+def single_batch(table: pa.Table) -> pa.RecordBatch:
+    """Return the rows of a table in one batch."""
+    columns = [concatenate(column.chunks or [pa.nulls(0, column.type)]) for column in table.columns]
+    return pa.RecordBatch.from_arrays(columns, schema=table.schema)
+
+
+def _tidy(array: pa.Array) -> pa.Array:
+    """Return the same values, with NULL in no dictionary."""
+    if pt.is_dictionary(array.type):
+        return _without_null(array)
+    if not holds_type(array.type, pt.is_dictionary):
+        return array
+    if pt.is_struct(array.type):
+        fields = [_tidy(array.field(at)) for at in range(array.type.num_fields)]
+        return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=array.is_null())
+    own = 1 if pt.is_fixed_size_list(array.type) else 2  # the first buffers are its own, then come those of its values
+    buffers, values = array.buffers()[:own], [_tidy(array.values)]
+    return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset, children=values)
+
+
+def _without_null(array: pa.DictionaryArray) -> pa.DictionaryArray:
+    held = array.dictionary
+    if not held.null_count:
+        return array
+    valid = held.is_valid().to_numpy(zero_copy_only=False)
+    places = pa.array(np.cumsum(valid) - 1, array.type.index_type, mask=~valid)
+    return pa.DictionaryArray.from_arrays(places.take(array.indices), held.drop_null(), ordered=array.type.ordered)
+
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+
+
+def equal_rows(left: pa.Array, right: pa.Array) -> Mask:
+    """Tell of each row whether both arrays have the same value, or NULL.
+
+    Floats are compared by their bits: 0.0 and -0.0 differ, a NaN equals itself. Of other types, and of types that Arrow
+    cannot compare, no row is the same.
+
+    Args:
+        left: values.
+        right: as many values.
+    """
+    if left.type != right.type or len(left) != len(right):
+        return np.zeros(len(left), np.bool_)
+    left, right = _plain(left), _plain(right)
+    here, there = _valid(left), _valid(right)
+    same: Mask = here == there
+    both = here & there
+    if both.any():
+        rows = np.flatnonzero(both)
+        if len(rows) < len(both):
+            left, right = left.take(pa.array(rows)), right.take(pa.array(rows))
+        same[rows] = _equal_values(left, right)
+    return same
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
+    if isinstance(values, pa.ExtensionArray):
+        return _plain(values.storage)
+    if isinstance(values, pa.DictionaryArray):
+        return _plain(values.dictionary_decode())
+    return values
+
+
+def _valid(values: pa.Array) -> Mask:
+    if not values.null_count:
+        return np.ones(len(values), np.bool_)
+    found: Mask = values.is_valid().to_numpy(zero_copy_only=False)
+    return found
+
+
+def _equal_values(left: pa.Array, right: pa.Array) -> Mask:
+    """Tell of rows of which neither is NULL whether they have the same value."""
+    kind = left.type
+    if pa.types.is_struct(kind):
+        same = np.ones(len(left), np.bool_)
+        for mine, other in zip(left.flatten(), right.flatten(), strict=True):
+            np.logical_and(same, equal_rows(mine, other), out=same)
+        return same
+    if pa.types.is_fixed_size_list(kind):
+        size = kind.list_size
+        if not size:
+            return np.ones(len(left), np.bool_)
+        items = equal_rows(left.flatten(), right.flatten())
+        return np.asarray(items.reshape(-1, size).all(axis=1), np.bool_)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        return _equal_lists(left, right)
+    if pa.types.is_floating(kind):
+        bits = _BITS[kind.bit_width // 8]
+        mine, other = (values.to_numpy(zero_copy_only=False).view(bits) for values in (left, right))
+        return np.asarray(mine == other, np.bool_)
+    try:
+        equal: Mask = pc.equal(left, right).to_numpy(zero_copy_only=False)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid):
+        return np.zeros(len(left), np.bool_)
+    return equal.astype(np.bool_)
+
+
+def _equal_lists(left: pa.Array, right: pa.Array) -> Mask:
+    mine, other = _lengths(left), _lengths(right)
+    same: Mask = mine == other
+    rows = np.flatnonzero(same & (mine > 0))
+    if len(rows):
+        items = equal_rows(_items(left, rows), _items(right, rows))
+        same[rows] = np.logical_and.reduceat(items, np.concatenate([[0], np.cumsum(mine[rows])[:-1]]))
+    return same
+
+
+def _lengths(values: pa.Array) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = np.diff(values.offsets.to_numpy()).astype(np.int64)
+    return lengths
+
+
+def _items(values: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
+    """Return the items of some lists, one list after the other."""
+    offsets = values.offsets.to_numpy().astype(np.int64)
+    starts, lengths = offsets[:-1][rows], np.diff(offsets)[rows]
+    before = np.cumsum(lengths) - lengths
+    at = np.repeat(starts - before, lengths) + np.arange(int(lengths.sum()))
+    items = values.values
+    if pa.types.is_map(values.type):
+        items = pa.StructArray.from_arrays([values.keys, values.items], names=["key", "value"])
+    return items.take(pa.array(at))
+
+
+#: Tests for lists of any kind.
+LISTS = (pt.is_list, pt.is_large_list, pt.is_fixed_size_list)
+#: Digits of the longest 64-bit integer.
+_INTEGER_DIGITS = 20
+
+
+def castable(source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether two types hold the same sort of values, so that `source` may be cast to `target`.
+
+    Text and bytes are two sorts, and so are counts and times, times with and without a zone, and truth values and
+    numbers. Floats and decimals are not cast to each other; a date is cast to its midnight where there is no zone.
+    """
+    if pt.is_null(source) or source == target:
+        return True
+    if isinstance(source, pa.BaseExtensionType):
+        return castable(source.storage_type, target)
+    if isinstance(target, pa.BaseExtensionType):
+        return castable(source, target.storage_type)
+    if pt.is_dictionary(source) or pt.is_dictionary(target):
+        inner = source.value_type if pt.is_dictionary(source) else source
+        return castable(inner, target.value_type if pt.is_dictionary(target) else target)
+    if _is_list(target):
+        return _is_list(source) and castable(source.value_type, target.value_type)
+    if pt.is_struct(target):
+        fields = {field.name: field.type for field in target}
+        return pt.is_struct(source) and all(f.name in fields and castable(f.type, fields[f.name]) for f in source)
+    if pt.is_map(target):
+        inside = pt.is_map(source) and castable(source.key_type, target.key_type)
+        return bool(inside and castable(source.item_type, target.item_type))
+    return _same_sort(source, target)
+
+
+def _same_sort(source: pa.DataType, target: pa.DataType) -> bool:
+    if pt.is_timestamp(target):
+        zoned = pt.is_timestamp(source) and (source.tz is None) == (target.tz is None)
+        return zoned or (pt.is_date(source) and target.tz is None)
+    if pt.is_decimal(target):
+        return bool(pt.is_decimal(source) or pt.is_integer(source))
+    if pt.is_integer(target):
+        return bool(pt.is_integer(source) or pt.is_floating(source) or pt.is_decimal(source))
+    if pt.is_floating(target):
+        return bool(pt.is_integer(source) or pt.is_floating(source))
+    return any(sort(source) and sort(target) for sort in (pt.is_date, pt.is_time, pt.is_duration, is_text, is_binary))
+
+
+def cast_advice(source: pa.DataType, target: pa.DataType) -> str:
+    """Return how values that are not castable are converted, as the end of a sentence; empty where no way is known."""
+    return next((f": {how}" for have, want, how in _ADVICE if have(source) and want(target)), "")
+
+
+def is_text(kind: pa.DataType) -> bool:
+    """Tell whether a type holds text."""
+    return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
+
+
+def is_binary(kind: pa.DataType) -> bool:
+    """Tell whether a type holds bytes."""
+    wide = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind)
+    return bool(wide or pt.is_fixed_size_binary(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return any(is_list(kind) for is_list in LISTS)
+
+
+def convertible(source: pa.DataType, target: pa.DataType) -> bool:
+    """Tell whether `exact_cast` casts `source` to `target`, where no value is changed by that."""
+    if source == target or pt.is_null(source):
+        return True
+    if not castable(source, target):
+        return False
+    plain = source.value_type if pt.is_dictionary(source) and not pt.is_dictionary(target) else source
+    try:
+        exact_cast(pa.array([], plain), target)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        return False
+    return True
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pt.is_integer(kind) or pt.is_floating(kind) or pt.is_decimal(kind))
+
+
+def _is_clock_time(kind: pa.DataType) -> bool:
+    return bool(pt.is_date(kind) or (pt.is_timestamp(kind) and kind.tz is None))
+
+
+def _is_moment(kind: pa.DataType) -> bool:
+    return bool(pt.is_timestamp(kind) and kind.tz is not None)
+
+
+_ADVICE: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], bool], str]] = [
+    (is_binary, is_text, "decode the bytes"),
+    (is_text, is_binary, "encode the text"),
+    (pt.is_boolean, _is_number, "convert the truth values to numbers"),
+    (pt.is_floating, pt.is_decimal, "floats would be rounded, make decimals of them"),
+    (pt.is_decimal, pt.is_floating, "decimals would be rounded, make floats of them"),
+    (_is_clock_time, _is_moment, "give the times a zone"),
+    (_is_moment, pt.is_timestamp, "take the zone off the times"),
+    (pt.is_timestamp, pt.is_date, "take the time of day off"),
+]
+
+
+def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return an array as another type.
+
+    Raises:
+        pa.ArrowException, OverflowError, ValueError: The types have nothing in common, or a value would be changed.
+    """
+    if isinstance(values, pa.DictionaryArray) and not pt.is_dictionary(kind):
+        return exact_cast(values.dictionary, kind).take(values.indices)  # each value is converted once
+    made = values.cast(_on_the_way(values.type, kind)).cast(kind)
+    if infinities(made) > infinities(values):
+        raise OverflowError(f"a number is too large for {kind}")
+    if (
+        holds_type(kind, pt.is_float16)
+        and holds_type(values.type, pt.is_integer)
+        and not made.cast(values.type).equals(values)
+    ):
+        raise ValueError(f"an integer is no number that {kind} holds: it would be rounded")
+    return made
+
+
+def has_floats(kind: pa.DataType) -> bool:
+    """Tell whether a type holds floats, at any depth of lists, maps, structs and dictionaries."""
+    return holds_type(
+        without_extensions(kind), lambda inner: pt.is_floating(inner.value_type if pt.is_dictionary(inner) else inner)
+    )
+
+
+def infinities(array: pa.Array) -> int:
+    """Count the infinite numbers in an array, at any depth of lists, maps, structs and dictionaries."""
+    if isinstance(array, pa.ExtensionArray):
+        return infinities(array.storage)
+    if not has_floats(array.type):
+        return 0
+    if isinstance(array, pa.DictionaryArray):
+        return infinities(array.dictionary_decode())
+    if _is_list(array.type):
+        # pyarrow cannot leave out what lies under a NULL where structs hold extension types
+        return infinities((array.drop_null() if array.null_count else array).flatten())
+    if pt.is_map(array.type):
+        present = array.drop_null() if array.null_count else array
+        return infinities(present.keys) + infinities(present.items)
+    if pt.is_struct(array.type):
+        return sum(infinities(child) for child in array.flatten())
+    if not pt.is_floating(array.type):
+        return 0
+    wide = array.cast(pa.float32()) if pt.is_float16(array.type) else array
+    return int(pc.sum(pc.is_inf(wide)).as_py() or 0)
+
+
+def _on_the_way(have: pa.DataType, want: pa.DataType) -> pa.DataType:
+    """Return a type that values are cast to first: decimals of their own for integers that become decimals."""
+    if pt.is_integer(have) and pt.is_decimal(want):
+        return pa.decimal128(_INTEGER_DIGITS, 0)
+    if pt.is_struct(have) and pt.is_struct(want):
+        kinds = {field.name: field.type for field in want}
+        return map_inner_fields(have, lambda field: _field_on_the_way(field, kinds.get(field.name, field.type)))
+    if pt.is_map(have) and pt.is_map(want):
+        key, item = have.key_field, have.item_field
+        return pa.map_(_field_on_the_way(key, want.key_type), _field_on_the_way(item, want.item_type), have.keys_sorted)
+    if _is_list(have) and _is_list(want):
+        return map_inner_fields(have, lambda field: _field_on_the_way(field, want.value_type))
+    return have
+
+
+def _field_on_the_way(field: pa.Field, want: pa.DataType) -> pa.Field:
+    return field.with_type(_on_the_way(field.type, want))
+
+
+def batch_digest(batch: pa.RecordBatch) -> str:
+    """Return xxh3-128 over names, types, validity and values, as hex."""
+    digest = xxhash.xxh3_128()
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        digest.update(f"{field.name}\0{field.type}\0{len(column)}\0".encode())
+        _update(digest, column)
+    return digest.hexdigest()
+
+
+def leaf_parts(array: pa.Array) -> tuple[bytes | memoryview, ...]:
+    """Return what values consist of: their lengths where these differ, and their bytes.
+
+    Args:
+        array: Values without NULLs, neither nested nor in a dictionary.
+    """
+    if _has_offsets(array.type):
+        wide = array.cast(pa.large_binary())
+        lengths = pc.binary_length(wide).to_numpy(zero_copy_only=False).tobytes()
+        data = wide.buffers()[2]
+        if data is None or not len(wide):
+            return (lengths,)
+        offsets = np.frombuffer(wide.buffers()[1], np.int64)
+        return lengths, memoryview(data)[offsets[wide.offset] : offsets[wide.offset + len(wide)]]
+    if pt.is_boolean(array.type):
+        return (array.cast(pa.uint8()).to_numpy(zero_copy_only=False).tobytes(),)
+    width = array.type.bit_width // 8
+    values = array.buffers()[1]
+    return () if values is None else (memoryview(values)[array.offset * width : (array.offset + len(array)) * width],)
+
+
+def nested_parts(array: pa.Array) -> tuple[bytes, tuple[pa.Array, ...]]:
+    """Return the lengths of lists, where these differ, and the arrays of what is in nested values.
+
+    Args:
+        array: Nested values without NULLs.
+    """
+    if pt.is_struct(array.type):
+        return b"", tuple(array.flatten())
+    if pt.is_fixed_size_list(array.type):
+        return b"", (array.flatten(),)
+    lengths = np.diff(array.offsets.to_numpy(zero_copy_only=False)).astype(np.int64).tobytes()
+    if pt.is_map(array.type):
+        first, last = array.offsets[0].as_py(), array.offsets[len(array)].as_py()
+        return lengths, (array.keys.slice(first, last - first), array.items.slice(first, last - first))
+    return lengths, (array.flatten(),)
+
+
+def _update(digest: xxhash.xxh3_128, array: pa.Array) -> None:
+    if isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pt.is_null(array.type):
+        return
+    if array.null_count:
+        digest.update(np.packbits(pc.is_valid(array).to_numpy(zero_copy_only=False)).tobytes())
+        array = array.drop_null()
+    digest.update(b"%d:" % len(array))
+    if pt.is_nested(array.type):
+        lengths, inner = nested_parts(array)
+        digest.update(lengths)
+        for values in inner:
+            _update(digest, values)
+    elif pt.is_dictionary(array.type):
+        _update(digest, array.dictionary_decode())
+    else:
+        for part in leaf_parts(array):
+            digest.update(part)
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    return bool(
+        pt.is_string(kind)
+        or pt.is_binary(kind)
+        or pt.is_large_string(kind)
+        or pt.is_large_binary(kind)
+        or pt.is_string_view(kind)
+        or pt.is_binary_view(kind)
+    )

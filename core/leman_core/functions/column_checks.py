@@ -1,0 +1,327 @@
+"""Check whether this function can fill this column of this table. Pure: everything is asked before anything runs."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from leman_core.functions import arrow_types, binding
+from leman_core.model.row_states import MOST_KEPT
+from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument, excerpt
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
+
+#: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
+RESERVED_PREFIXES = ("_row", "__leman")
+_TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+NO_NAMES: Mapping[int, str] = MappingProxyType({})
+#: Columns that an error lists.
+_MOST_LISTED = 40
+#: So much of a name is compared with those of columns.
+_MOST_COMPARED = 200
+_BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+
+
+@dataclass(frozen=True, slots=True)
+class NewColumn:
+    """A computed column to be added or altered."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    #: Where given, they take the place of the function's own.
+    input_columns: tuple[str, ...] = ()
+    #: Where given, it takes the place of the function, with an `error_policy`, if any.
+    sql_expression: str = ""
+    #: See `kept`.
+    keep_values: bool = False
+    error_policy: ErrorPolicy | None = None
+
+
+def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, column_id: str) -> pa.Field:
+    """Return the field to add: nullable, with the binding in its metadata.
+
+    Raises:
+        InvalidArgument: BAD_COLUMN_NAME.
+        AlreadyExists: COLUMN_EXISTS.
+        FailedPrecondition: INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT, TYPE_MISMATCH,
+            TYPE_NOT_STORABLE.
+    """
+    check_column_name(column.name)
+    if table.column(column.name) is not None:
+        raise AlreadyExists(
+            "COLUMN_EXISTS",
+            f"Column '{column.name}' exists already: choose another name, or drop it first",
+            column=column.name,
+        )
+    names = column.input_columns or udf.input_columns
+    if column.name in names:
+        raise FailedPrecondition(
+            "INPUT_IS_OUTPUT",
+            f"Column '{column.name}' cannot be computed from itself: name other columns in input_columns",
+            column=column.name,
+        )
+    inputs = find_inputs(names, udf, table)
+    check_input_types(inputs, udf)
+    arrow_types.check_storable(column.name, udf.output_type, table.file_format)
+    bound = binding_to(column_id, udf, inputs, column.name)
+    return binding.bind(output_field(column.name, udf, table.file_format), bound)
+
+
+def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) -> pa.Field:
+    """Return the column of a function as a table of that file format is to have it.
+
+    It is nullable, and of the type that Lance makes of the function's.
+    """
+    if udf.blob:
+        return arrow_types.blob_field(name, file_format)
+    return pa.field(name, arrow_types.stored_type(udf.output_type), nullable=True)
+
+
+def binding_to(
+    column_id: str,
+    udf: UdfDefinition,
+    inputs: Sequence[TableField],
+    added_as: str,
+    kept: tuple[FunctionVersion, ...] = (),
+    *,
+    before: ColumnBinding | None = None,
+    keep: bool = False,
+) -> ColumnBinding:
+    """Return the binding of a column to a function that reads these columns.
+
+    Args:
+        before: the column's binding up to now.
+        keep: whether its values stay current.
+    """
+    return ColumnBinding(
+        column_id=column_id,
+        udf_name=udf.name,
+        udf_version=udf.version,
+        inputs=tuple(ColumnInput(f.name, f.field_id) for f in inputs),
+        added_as=added_as,
+        kept=kept,
+        input_names=binding.names_of(inputs, before, keep=keep),
+    )
+
+
+def kept_functions(
+    column: str, bound: ColumnBinding, udf: UdfDefinition, inputs: Sequence[TableField], table: TableSnapshot
+) -> tuple[FunctionVersion, ...]:
+    """Return the functions whose values stay current when a column gets another one, the most recent first.
+
+    Raises:
+        FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
+    """
+    new = FunctionVersion(udf.name, udf.version)
+    before = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
+    if [field and field.field_id for field in before] != [field.field_id for field in inputs]:
+        raise FailedPrecondition(
+            "KEPT_INPUTS_DIFFER",
+            f"Column {column} cannot keep its values: {bound.function} reads {_listed(i.name for i in bound.inputs)}, "
+            f"{new} reads {_listed(f.name for f in inputs)}. With on_change: 'update' "
+            "they are not kept, and all rows are computed again",
+            column=column,
+        )
+    if new == bound.function:
+        return bound.kept
+    found = (bound.function, *(k for k in bound.kept if k != new))
+    if len(found) > MOST_KEPT:
+        raise FailedPrecondition(
+            "TOO_MANY_KEPT",
+            f"Column {column} keeps values of {MOST_KEPT} versions of its function already: compute it anew first, "
+            "with CatalogService.AlterColumns to its present function and a backfill",
+            column=column,
+        )
+    return found
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
+
+
+def check_column_name(name: str, field: str = "columns.name") -> None:
+    """Refuse a name that Lance refuses or that breaks the table.
+
+    Args:
+        field: names the request's field in the error.
+
+    Raises:
+        InvalidArgument: BAD_COLUMN_NAME.
+    """
+    if not name.strip() or not name.isprintable():
+        problem = "it must not be empty or contain control characters"
+    elif "." in name:
+        problem = "Lance allows no '.' in the name of a column"
+    elif _unreadable(name):
+        problem = "Lance cannot read a column of that name"
+    elif name.lower().startswith(RESERVED_PREFIXES):
+        problem = f"names that begin with {' or '.join(RESERVED_PREFIXES)} are reserved"
+    else:
+        return
+    raise InvalidArgument("BAD_COLUMN_NAME", f"'{excerpt(name)}' cannot be a column: {problem}", field=field)
+
+
+def _unreadable(name: str) -> bool:
+    """Tell whether Lance would look for another column under this name, or for all."""
+    return "`" in name or name == "*"
+
+
+def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) -> tuple[TableField, ...]:
+    """Return the named columns.
+
+    Raises:
+        FailedPrecondition: INPUT_COUNT_MISMATCH, INPUT_COLUMN_MISSING, TYPE_NOT_STORABLE.
+        InvalidArgument: BAD_COLUMN_NAME.
+    """
+    if len(names) != len(udf.input_columns):
+        raise FailedPrecondition(
+            "INPUT_COUNT_MISMATCH",
+            f"Function {udf.name} takes {len(udf.input_columns)} columns ({', '.join(udf.input_columns)}), "
+            f"{len(names)} are given ({', '.join(names)})",
+            udf=udf.name,
+        )
+    missing = [name for name in names if table.find(name) is None]
+    if missing:
+        raise input_missing(missing, table)
+    for name in filter(_unreadable, names):
+        raise InvalidArgument(
+            "BAD_COLUMN_NAME",
+            f"Lance cannot read a column that is called '{name}': write the table anew with another name for it",
+            field="columns.input_columns",
+        )
+    found = tuple(field for name in names if (field := table.find(name)) is not None)
+    for field in found:
+        column = table.column(field.name.partition(".")[0])
+        arrow_types.check_readable_path(field.name, None if column is None else column.arrow)
+        arrow_types.check_readable(field.name, field.arrow.type)
+    return found
+
+
+def unknown_column_text(name: str, known: Sequence[str]) -> str:
+    """Return what an error says of a column that is not among those of a table."""
+    return f"Column '{excerpt(name)}' not found in table schema. Its columns are: {list_names(known)}"
+
+
+def column_not_found(name: str, known: Sequence[str], advice: str = "", *, uri: str = "") -> FailedPrecondition:
+    """Return the error for a column that is not among those of a table, which lies at `uri` where that is given."""
+    facts = {"uri": uri} if uri else {}
+    return FailedPrecondition("COLUMN_NOT_FOUND", unknown_column_text(name, known) + advice, column=name, **facts)
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Return the first of some names, for an error."""
+    return ", ".join(map(excerpt, names[:_MOST_LISTED])) + (", …" if len(names) > _MOST_LISTED else "")
+
+
+def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:
+    """Return the error for input columns that the table does not have, with what may have been meant."""
+    existing = [f.name for f in table.fields]
+    return FailedPrecondition(
+        "INPUT_COLUMN_MISSING",
+        f"UDF expects input columns {[excerpt(name) for name in missing[:_MOST_LISTED]]} which are not found: "
+        f"Column '{excerpt(missing[0])}' not found in table schema. {suggest(missing, existing)}",
+        columns=",".join(missing),
+    )
+
+
+def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
+    """Return a sentence with the names that are nearest, or else with all."""
+    by_lower = {name.lower(): name for name in existing}
+    asked = [name[:_MOST_COMPARED].lower() for name in itertools.islice(wanted, _MOST_LISTED)]
+    close = {by_lower[match]: None for name in asked for match in difflib.get_close_matches(name, by_lower, 2)}
+    if close:
+        return (
+            f'Did you mean {" or ".join(map(excerpt, close))}? Map columns with input_columns or `(udf, ["column"])`.'
+        )
+    return f'The table has {list_names(existing)}. Map columns with input_columns or `(udf, ["column"])`.'
+
+
+def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: Mapping[int, str] = NO_NAMES) -> None:
+    """Check that each declared type is that of its column.
+
+    Args:
+        inputs: the columns.
+        udf: what declares the types.
+        names: those that the function is given for fields of structs, by id; else they are as the table has them.
+
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH.
+    """
+    for column, declared in zip(inputs, udf.input_types, strict=False):
+        actual = arrow_types.given_type(column.arrow, column.type_under(names))
+        given = actual.value_type if udf.kind is UdfKind.REMOTE and pa.types.is_dictionary(actual) else actual
+        if declared is not None and not same_type(declared, given):
+            raise FailedPrecondition(
+                "TYPE_MISMATCH",
+                f"Type mismatch for column {column.name}: function {udf.name} declares {declared}, the "
+                f"column is {actual}. Fix the type annotation, or cast the column",
+                column=column.name,
+                declared=declared,
+                actual=actual,
+            )
+
+
+def check_output_type(
+    column: TableField,
+    udf: UdfDefinition,
+    advice: str = "Drop the column and add it again, or use another function",
+) -> None:
+    """Check that the function gives what the column holds.
+
+    Raises:
+        FailedPrecondition: TYPE_MISMATCH.
+    """
+    actual = arrow_types.values_field(column.arrow).type
+    if udf.blob and not arrow_types.is_blob(column.arrow):
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {column.name}: function {udf.name} gives blobs, the column is plain {actual}. "
+            f"{advice}",
+            column=column.name,
+            declared="blob",
+            actual=actual,
+        )
+    if not same_type(udf.output_type, actual):
+        raise FailedPrecondition(
+            "TYPE_MISMATCH",
+            f"Type mismatch for column {column.name}: function {udf.name} gives {udf.output_type}, the "
+            f"column is {actual}. {advice}",
+            column=column.name,
+            declared=udf.output_type,
+            actual=actual,
+        )
+
+
+def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
+    """Tell whether two types are equal, but for the width of offsets.
+
+    Text is text and bytes are bytes, a list a list, at any depth.
+    """
+    if declared == actual:
+        return True
+    for family in (_TEXT, _BYTES):
+        if any(is_kind(declared) for is_kind in family):
+            return any(is_kind(actual) for is_kind in family)
+    if _is_list(declared) and _is_list(actual):
+        return same_type(declared.value_type, actual.value_type)
+    if pa.types.is_fixed_size_list(declared) and pa.types.is_fixed_size_list(actual):
+        return declared.list_size == actual.list_size and same_type(declared.value_type, actual.value_type)
+    if pa.types.is_struct(declared) and pa.types.is_struct(actual):
+        return [f.name for f in declared] == [f.name for f in actual] and all(
+            same_type(d.type, a.type) for d, a in zip(declared, actual, strict=True)
+        )
+    if pa.types.is_dictionary(declared) and pa.types.is_dictionary(actual):
+        return declared.index_type == actual.index_type and same_type(declared.value_type, actual.value_type)
+    if pa.types.is_map(declared) and pa.types.is_map(actual):
+        return same_type(declared.key_type, actual.key_type) and same_type(declared.item_type, actual.item_type)
+    return False
+
+
+def _is_list(type_: pa.DataType) -> bool:
+    return bool(pa.types.is_list(type_) or pa.types.is_large_list(type_))

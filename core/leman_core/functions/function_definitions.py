@@ -1,0 +1,447 @@
+"""A function's definition: its stored form, what it must be, and the policy that says which may run. Pure.
+
+A function's definition as JSON with a digest of all of it, as it lies in the database.
+
+Arrow types are base64 of IPC schemas.
+
+Which Python a bundle is of. A pickle of code is for the minor version that wrote it alone.
+
+What a function's definition must be to be registered. Pure.
+
+Which functions may be registered and run: by kind, by where their code is, by entrypoint; and how large that is.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import functools
+import json
+import math
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from leman_core.model import stored_documents
+from leman_core.model.service_errors import DataLoss, FailedPrecondition, InvalidArgument, PermissionDenied
+from leman_core.model.udf import (
+    CheckpointBounds,
+    ErrorAction,
+    ErrorPolicy,
+    ErrorRule,
+    FunctionVersion,
+    RemoteFunction,
+    Resources,
+    UdfDefinition,
+    UdfKind,
+)
+from leman_core.process.addresses import matches_any, parse_address, parse_pattern
+from leman_core.sql import expressions
+
+if TYPE_CHECKING:
+    from leman_core.settings import Udf
+
+
+def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
+    """Return a definition as bytes.
+
+    Args:
+        registered_at: in seconds since the epoch; it is no part of the definition.
+    """
+    body = dataclasses.asdict(udf)
+    body["kind"] = udf.kind.value
+    body["output_type"] = _type_text(udf.output_type)
+    body["input_types"] = [None if t is None else _type_text(t) for t in udf.input_types]
+    for rule in body["error_policy"]["rules"]:
+        rule["action"] = rule["action"].value
+    if udf.remote is None:
+        del body["remote"]  # releases that know no remote functions read all others
+    source = body.pop("source")  # beside the definition, where earlier releases look over it
+    document = {"format": stored_documents.FUNCTION.current, "registered_at": registered_at, "definition": body}
+    return stored_documents.seal({**document, "source": source} if source else document)
+
+
+def decode_definition(data: bytes, where: str) -> tuple[UdfDefinition, float]:
+    """Return the definition and when it was registered, of the very bytes that were written.
+
+    Raises:
+        DataLoss: UDF_DAMAGED for all other bytes, naming the file `where`.
+        UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
+    """
+    try:
+        _check_unsealed(data, where)
+        document = stored_documents.unseal(data)
+        stored_documents.FUNCTION.check(document.get("format"), where)
+        udf = _definition(document["definition"])
+        return dataclasses.replace(udf, source=str(document.get("source", ""))), float(document["registered_at"])
+    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as error:
+        raise damaged_definition(where, str(error)) from None
+
+
+def _check_unsealed(data: bytes, where: str) -> None:
+    """Refuse a definition without a digest, as the first format had none; one that has lost it is damaged."""
+    document = json.loads(data)
+    if isinstance(document, dict) and "definition" in document and "sha256" not in document:
+        stored_documents.FUNCTION.check(document.get("format"), where)
+
+
+def damaged_definition(where: str, what: str) -> DataLoss:
+    """Return the error of a definition that must not be used."""
+    return DataLoss(
+        "UDF_DAMAGED",
+        f"{where} is not the definition of a function that was stored there ({what}). Register the function again, "
+        "with the version that it had (an expression: by CatalogService.AlterColumns of its column), or restore "
+        "the file; nothing is computed with it until then",
+        path=where,
+    )
+
+
+def _definition(body: dict[str, Any]) -> UdfDefinition:
+    policy = body["error_policy"]
+    rules = [{**rule, "action": ErrorAction(rule["action"])} for rule in policy["rules"]]
+    read = {
+        "kind": UdfKind(body["kind"]),
+        "input_columns": tuple(body["input_columns"]),
+        "output_type": _type(body["output_type"]),
+        "input_types": tuple(None if t is None else _type(t) for t in body["input_types"]),
+        "checkpoint": CheckpointBounds(**body["checkpoint"]),
+        "resources": Resources(**body.get("resources", {})),
+        "error_policy": ErrorPolicy(**{**policy, "rules": tuple(_rule(rule) for rule in rules)}),
+        "remote": _remote(body["remote"]) if "remote" in body else None,
+    }
+    return UdfDefinition(**{**body, **read})
+
+
+def _rule(body: dict[str, Any]) -> ErrorRule:
+    return ErrorRule(**{**body, "exception_types": tuple(body["exception_types"])})
+
+
+def _remote(body: dict[str, Any]) -> RemoteFunction:
+    return RemoteFunction(**{**body, "addresses": tuple(body["addresses"])})
+
+
+def _type_text(type_: pa.DataType) -> str:
+    return base64.b64encode(bytes(pa.schema([pa.field("", type_)]).serialize())).decode()
+
+
+def _type(text: str) -> pa.DataType:
+    return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))).field(0).type
+
+
+#: `major.minor` of this process. PySpark wants the same of driver and workers.
+PYTHON = "{}.{}".format(*sys.version_info[:2])
+
+
+def check_python(udf: UdfDefinition, workers: str) -> None:
+    """Refuse a bundle that workers of this Python could not load.
+
+    Raises:
+        FailedPrecondition: UDF_PYTHON_MISMATCH.
+    """
+    if udf.bundle_sha256 and udf.bundle_python != workers:
+        raise python_mismatch(udf.name, udf.version, udf.bundle_python, workers)
+
+
+def python_mismatch(name: str, version: str, bundled: str, workers: str) -> FailedPrecondition:
+    """Return the error of a bundle that workers cannot load."""
+    return FailedPrecondition(
+        "UDF_PYTHON_MISMATCH",
+        f"The bundle of function {name}@{version} was pickled by Python {bundled}, and the workers run Python "
+        f"{workers}. Register the function from Python {workers}, under the same version: its bundle takes the place "
+        "of one that cannot be loaded. Or install the function on the workers and register it with an entrypoint",
+        bundle_python=bundled,
+        workers_python=workers,
+    )
+
+
+MAX_NAME = 128
+#: Servers that one remote function may have.
+MAX_ADDRESSES = 64
+#: Bytes of a function's source.
+MAX_SOURCE = 64 << 10
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+#: A module and a name in it, which may be one of a class there; nothing of Python's own, such as `__loader__`.
+_ENTRYPOINT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:(?!__)[^\W\d]\w*(\.(?!__)[^\W\d]\w*)*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+#: Spark lets tasks share a GPU in equal parts.
+_SHARED_GPU = 0.5
+#: With these a checkpoint key could be read in two ways.
+_SEPARATORS = ("_ver-", "_col-")
+
+
+def check_identity(name: str, version: str) -> None:
+    """Refuse what cannot be part of a file name and of a checkpoint key.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    for what, text in (("name", name), ("version", version)):
+        check_name(text, f"udf.{what}", what)
+
+
+def check_name(text: str, field: str, what: str = "name") -> None:
+    """Refuse what is no name, or no version, of a function.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"'{text[:200]}' is no {what} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
+            "and '-', not beginning with '.' or '-' and without '_ver-' and '_col-'",
+            field=field,
+        )
+
+
+def is_sha256(text: str) -> bool:
+    """Tell whether a text is a sha256 in lower-case hex."""
+    return _SHA256.fullmatch(text) is not None
+
+
+def check_remote(remote: RemoteFunction) -> None:
+    """Refuse what says not properly where a remote function is served.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    if not 1 <= len(remote.addresses) <= MAX_ADDRESSES:
+        raise InvalidArgument(
+            "BAD_UDF",
+            f"A remote function has 1 to {MAX_ADDRESSES} addresses, not {len(remote.addresses)}",
+            field="definition.remote_function.addresses",
+        )
+    check_name(remote.function, "definition.remote_function.function")
+    for address in remote.addresses:
+        parse_address(address)
+
+
+def check_definition(udf: UdfDefinition) -> None:
+    """Refuse a definition that contradicts itself.
+
+    Raises:
+        InvalidArgument: BAD_UDF.
+    """
+    check_identity(udf.name, udf.version)
+    _check_sizes(udf)
+    _check_policy(udf)
+    if udf.kind is UdfKind.SQL or udf.sql_expression:
+        _check_sql(udf)
+        return
+    if udf.kind is UdfKind.REMOTE or udf.remote is not None:
+        _check_remote(udf)
+    elif bool(udf.bundle_sha256) == bool(udf.entrypoint):
+        raise _bad(udf, "needs either a bundle or an entrypoint", "entrypoint")
+    if udf.bundle_sha256 and (not is_sha256(udf.bundle_sha256) or not udf.bundle_python):
+        raise _bad(udf, "needs its bundle's sha256 in lower-case hex and its Python version", "python_bundle")
+    if udf.entrypoint and not _ENTRYPOINT.fullmatch(udf.entrypoint):
+        raise _bad(udf, "needs an entrypoint like package.module:name", "entrypoint")
+    if udf.input_types and len(udf.input_types) != len(udf.input_columns):
+        raise _bad(udf, "declares types for another number of inputs than it names", "input_schema")
+    if not udf.input_columns or not all(udf.input_columns):
+        raise _bad(udf, "has to name the columns it reads", "input_columns")
+    if not 0 <= udf.timeout_seconds < math.inf:
+        raise _bad(udf, "needs a timeout of 0 (no bound) or more seconds", "timeout_seconds")
+    if udf.blob and udf.output_type != pa.large_binary():
+        raise _bad(udf, "gives blobs: its output type is large_binary", "output_schema")
+    _check_resources(udf)
+
+
+def _check_sizes(udf: UdfDefinition) -> None:
+    bounds = udf.checkpoint
+    sizes = (udf.batch_size, bounds.checkpoint_size, bounds.min_checkpoint_size, bounds.max_checkpoint_size)
+    if min(sizes) < 0:
+        raise _bad(udf, "needs sizes of 0 (not asked) or more rows", "checkpoint")
+    if 0 < bounds.max_checkpoint_size < bounds.min_checkpoint_size:
+        raise _bad(udf, "has a min_checkpoint_size above its max_checkpoint_size", "checkpoint")
+    if len(udf.source.encode()) > MAX_SOURCE:
+        raise _bad(udf, f"has a source of more than {MAX_SOURCE:,} bytes: send its beginning, or none", "source")
+
+
+def _check_policy(udf: UdfDefinition) -> None:
+    """Refuse what the SDK refuses, for whoever comes without it: on a worker it would be too late."""
+    policy = udf.error_policy
+    if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
+        raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")
+    for rule in policy.rules:
+        try:
+            re.compile(rule.message_pattern)
+        except re.error as error:
+            what = f"has a rule whose pattern {rule.message_pattern!r} is no regular expression: {error}"
+            raise _bad(udf, what, "error_policy.rules.message_pattern") from None
+        if rule.action is not ErrorAction.RETRY:
+            continue
+        if rule.max_attempts < 2 or not 0 <= rule.initial_backoff_seconds <= rule.max_backoff_seconds < math.inf:
+            what = "needs max_attempts of 2 or more, and an initial_backoff of at most max_backoff, to retry"
+            raise _bad(udf, what, "error_policy.rules")
+
+
+def _check_resources(udf: UdfDefinition) -> None:
+    wanted = udf.resources
+    if wanted.num_cpus < 0 or wanted.memory_bytes < 0:
+        raise _bad(udf, "cannot ask for less than nothing", "resources")
+    gpus = wanted.num_gpus
+    if not (math.isfinite(gpus) and (0 <= gpus <= _SHARED_GPU or (gpus > 0 and gpus == int(gpus)))):
+        raise _bad(
+            udf, "needs a whole number of GPUs, or a fraction of at most 0.5 of one to share", "resources.num_gpus"
+        )
+
+
+def _check_sql(udf: UdfDefinition) -> None:
+    if udf.kind is not UdfKind.SQL or not udf.sql_expression or udf.bundle_sha256 or udf.entrypoint:
+        raise _bad(udf, "needs an expression where its kind is SQL, and only there", "sql_expression")
+    options = udf.stateful or udf.batch_size or udf.input_types or udf.blob or udf.resources != Resources()
+    if options:
+        raise _bad(udf, "is SQL: it has no state, batch size, input types or resources", "kind")
+    expressions.check_expression(udf.sql_expression, udf.input_columns)
+    read = expressions.columns_of_expression(udf.sql_expression, udf.input_columns)
+    if not read or set(read) != set(udf.input_columns):
+        raise _bad(
+            udf, f"has to name the columns it reads and no others; those it reads: {list(read)}", "input_columns"
+        )
+
+
+def _check_remote(udf: UdfDefinition) -> None:
+    if udf.kind is not UdfKind.REMOTE or udf.remote is None or udf.bundle_sha256 or udf.entrypoint:
+        raise _bad(udf, "says where it is served where its kind is remote, and only there", "remote_function")
+    if udf.stateful or udf.blob:
+        raise _bad(udf, "is remote: whether it has a state is its server's business, and it gives no blobs", "kind")
+    if len(udf.input_types) != len(udf.input_columns) or None in udf.input_types:
+        raise _bad(udf, "is remote: it declares the types of all its inputs", "input_schema")
+    check_remote(udf.remote)
+
+
+def _bad(udf: UdfDefinition, what: str, field: str) -> InvalidArgument:
+    return InvalidArgument("BAD_UDF", f"Function {udf.name}@{udf.version} {what}", field=f"definition.{field}")
+
+
+PICKLED, ENTRYPOINT = "pickled", "entrypoint"
+_ANY = re.escape("*")
+_EVERYTHING = (*(kind.value for kind in UdfKind), PICKLED, ENTRYPOINT)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionPolicy:
+    """What settings allow (`LEMAN_UDF__…`); by itself everything but servers elsewhere."""
+
+    #: Values of `UdfKind`, and `PICKLED` and `ENTRYPOINT`.
+    kinds: tuple[str, ...] = _EVERYTHING
+    #: Patterns of entrypoints; empty: all.
+    entrypoints: tuple[str, ...] = ()
+    #: The largest bundle that is taken; 0: any.
+    max_bundle_bytes: int = 0
+    #: Patterns of addresses of function servers; empty: those of this machine.
+    remote_addresses: tuple[str, ...] = ()
+    #: Patterns of the environment variables that jobs may have; empty: all.
+    env_names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, allowed: Udf) -> FunctionPolicy:
+        """Return what the settings allow."""
+        return cls(
+            allowed.allow,
+            allowed.entrypoints,
+            allowed.max_bundle_mb << 20,
+            allowed.remote_addresses,
+            allowed.env_names,
+        )
+
+    def check_pickled(self) -> None:
+        """Refuse pickled code, whatever function it is of.
+
+        Raises:
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        if PICKLED not in self.kinds:
+            raise PermissionDenied(
+                "UDF_NOT_ALLOWED",
+                "These services run no pickled functions (LEMAN_UDF__ALLOW): use an entrypoint or SQL, or ask whoever "
+                "runs the services",
+                setting="LEMAN_UDF__ALLOW",
+            )
+
+    def check(self, udf: UdfDefinition) -> None:
+        """Refuse a function that is not allowed, whoever asks.
+
+        Raises:
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        function, needed = FunctionVersion(udf.name, udf.version), [udf.kind.value]
+        if udf.kind not in (UdfKind.SQL, UdfKind.REMOTE):
+            needed.append(ENTRYPOINT if udf.entrypoint else PICKLED)
+        missing = [kind for kind in needed if kind not in self.kinds]
+        if missing:
+            raise _refused(function, f"functions of the kind '{missing[0]}'", "LEMAN_UDF__ALLOW")
+        if udf.entrypoint and self.entrypoints and not self.lists(udf.entrypoint):
+            raise _refused(function, f"the entrypoint '{udf.entrypoint}'", "LEMAN_UDF__ENTRYPOINTS")
+        if udf.remote is not None:
+            self.check_remote(udf.remote, udf.version)
+
+    def lists(self, entrypoint: str) -> bool:
+        """Tell whether a pattern names the entrypoint.
+
+        `*` stands for any module, and for a public name in one: neither for `_x` nor for `x.y`, as through the
+        attributes of what a module holds everything can be reached (`module:__loader__.get_data`).
+        """
+        return any(_matcher(pattern).fullmatch(entrypoint) for pattern in self.entrypoints)
+
+    def check_remote(self, remote: RemoteFunction, version: str = "") -> None:
+        """Refuse a remote function that is not allowed, before anybody speaks with its servers.
+
+        Raises:
+            PermissionDenied: UDF_NOT_ALLOWED.
+        """
+        name = FunctionVersion(remote.function, version)
+        if UdfKind.REMOTE.value not in self.kinds:
+            raise _refused(name, "functions of the kind 'remote'", "LEMAN_UDF__ALLOW")
+        for address in remote.addresses:
+            if not (self.lists_address(address) if self.remote_addresses else parse_address(address).loopback):
+                raise _refused(name, f"what is served at '{address}'", "LEMAN_UDF__REMOTE_ADDRESSES")
+
+    def check_env(self, names: Iterable[str]) -> None:
+        """Refuse environment variables that no pattern names.
+
+        Raises:
+            PermissionDenied: ENV_NOT_ALLOWED.
+        """
+        for name in names if self.env_names else ():
+            if not any(fnmatchcase(name, pattern) for pattern in self.env_names):
+                raise PermissionDenied(
+                    "ENV_NOT_ALLOWED",
+                    f"These services let nobody set the environment variable {name} for a function "
+                    f"(LEMAN_UDF__ENV_NAMES names {', '.join(self.env_names)}): use another one, or ask "
+                    "whoever runs the services",
+                    setting="LEMAN_UDF__ENV_NAMES",
+                )
+
+    def lists_address(self, address: str) -> bool:
+        """Tell whether a pattern names the address."""
+        return matches_any(parse_address(address), map(parse_pattern, self.remote_addresses))
+
+
+@functools.cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    module, _, name = pattern.partition(":")
+    modules, names = re.escape(module).replace(_ANY, r"[\w.]*"), re.escape(name).replace(_ANY, r"\w*")
+    return re.compile(f"{modules}:{'(?!_)' if name.startswith('*') else ''}{names}")
+
+
+def _refused(function: FunctionVersion, what: str, setting: str) -> PermissionDenied:
+    return PermissionDenied(
+        "UDF_NOT_ALLOWED",
+        f"Function {function}: these services do not run {what} ({setting}): use another one, or ask "
+        "whoever runs the services",
+        udf=function.name,
+        version=function.version,
+        setting=setting,
+    )
+
+
+#: What refuses nothing.
+ALL_FUNCTIONS = FunctionPolicy(remote_addresses=("grpc://*:*", "grpc+tls://*:*"))

@@ -1,0 +1,131 @@
+"""Named databases, and how the object stores that they lie in are reached.
+
+How an object store is reached: what services are told of it, and what their workers are given.
+
+Databases that have names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from leman_core.model.service_errors import DataLoss, NotFound, UnknownFormat
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreOptions:
+    """How everything below a root is reached. What is empty is as Lance and pyarrow find it by themselves.
+
+    Credentials stand here as they are: it is kept in memory, and travels to workers, but is never stored or logged.
+    """
+
+    #: A place in its canonical form, such as `s3://bucket/teams`.
+    root: str
+    #: Url of the store's server, without a path.
+    endpoint: str = ""
+    #: Whether it may be spoken with without TLS.
+    allow_http: bool = False
+    #: S3: the region that requests are signed for.
+    region: str = ""
+    #: S3: whether the bucket is part of the host's name.
+    virtual_hosted: bool = False
+    #: S3, Google Cloud Storage: whether requests are not signed.
+    anonymous: bool = False
+    #: S3.
+    access_key_id: str = field(repr=False, default="")
+    secret_access_key: str = field(repr=False, default="")
+    session_token: str = field(repr=False, default="")
+    #: Google Cloud Storage: an OAuth 2.0 access token.
+    token: str = field(repr=False, default="")
+    #: Azure.
+    account_key: str = field(repr=False, default="")
+    sas_token: str = field(repr=False, default="")
+    tenant_id: str = ""
+    client_id: str = ""
+    client_secret: str = field(repr=False, default="")
+    #: Where checkpoints of the tables below the root lie, in its canonical form; empty: beside each table.
+    checkpoint_uri: str = ""
+
+    @property
+    def scheme(self) -> str:
+        return self.root.partition("://")[0]
+
+    def covers(self, uri: str) -> bool:
+        """Tell whether a uri is the root, or lies below it."""
+        return uri == self.root or uri.startswith(f"{self.root}/")
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseLimits:
+    """How much of an executor the jobs of a database may take. None: as its settings say."""
+
+    max_running_jobs: int | None = None
+    max_waiting_jobs: int | None = None
+
+
+#: What limits nothing.
+NO_LIMITS = DatabaseLimits()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegisteredDatabase:
+    """What is said of a database under its name. Times are seconds since the epoch."""
+
+    name: str
+    #: In its canonical form.
+    root: str
+    description: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    limits: DatabaseLimits = NO_LIMITS
+    created_at: float
+    updated_at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registrations:
+    """All registered databases at one moment."""
+
+    by_name: Mapping[str, RegisteredDatabase] = field(default_factory=dict)
+    #: Names of which the registration is not what was written.
+    damaged: frozenset[str] = frozenset()
+    #: Names whose registration another release wrote.
+    unknown: Mapping[str, UnknownFormat] = field(default_factory=dict)
+
+    def get(self, name: str) -> RegisteredDatabase:
+        """Return the registration of a name.
+
+        Raises:
+            NotFound: DATABASE_NOT_REGISTERED.
+            DataLoss: REGISTRATION_DAMAGED.
+            UnknownFormat: FORMAT_TOO_NEW.
+        """
+        if name in self.damaged:
+            raise DataLoss("REGISTRATION_DAMAGED", describe_damage(name), name=name)
+        if name in self.unknown:
+            raise self.unknown[name]
+        found = self.by_name.get(name)
+        if found is None:
+            raise NotFound(
+                "DATABASE_NOT_REGISTERED",
+                f"No database is registered as '{name}': check the name, register it, or give a path or uri",
+                name=name,
+            )
+        return found
+
+    def name_of(self, root: str) -> str:
+        """Return the name of the database with that root; empty: it has none."""
+        return next((database.name for database in self.by_name.values() if database.root == root), "")
+
+
+def describe_damage(name: str) -> str:
+    """Return what people are told of a damaged registration."""
+    return f"The registration of database '{name}' is not what was written: register it again, which heals it"
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationRequest:
+    """A request of a caller: its id, and what tells its body from another one under that id."""
+
+    request_id: str
+    body: str

@@ -1,0 +1,120 @@
+"""Positions of rows: half-open ranges of offsets, and row addresses. Loads no numpy.
+
+Half-open ranges of physical row offsets.
+
+Where a row lies in one version of a table: its fragment, and its physical offset there.
+
+Lance makes one number of the two, `_rowaddr`: the fragment id in the upper 32 bits, the offset in the lower. Row 5 of
+fragment 3 has the address 3 * 2**32 + 5 = 12884901893. Addresses of a version sort as its rows lie. They hold for that
+version alone: compaction gives rows others.
+
+`RowAddress` is one address; the functions take whole numpy arrays of the numbers.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+
+class RowRange(NamedTuple):
+    """Physical offsets [start, end) in a fragment. Deleted rows are counted."""
+
+    start: int
+    end: int
+
+    @property
+    def rows(self) -> int:
+        return self.end - self.start
+
+    def intersect(self, other: RowRange) -> RowRange | None:
+        start, end = max(self.start, other.start), min(self.end, other.end)
+        return RowRange(start, end) if start < end else None
+
+
+def merge_ranges(ranges: Iterable[RowRange]) -> list[RowRange]:
+    """Return the same offsets as few, sorted, disjoint ranges. Empty ranges vanish."""
+    merged: list[RowRange] = []
+    for start, end in sorted(r for r in ranges if r.end > r.start):
+        if merged and start <= merged[-1].end:
+            merged[-1] = RowRange(merged[-1].start, max(end, merged[-1].end))
+        else:
+            merged.append(RowRange(start, end))
+    return merged
+
+
+def subtract_ranges(whole: Iterable[RowRange], covered: Iterable[RowRange]) -> list[RowRange]:
+    """Return the offsets of `whole` that no range of `covered` holds, merged."""
+    left: list[RowRange] = []
+    holes = merge_ranges(covered)
+    first = 0
+    for start, end in merge_ranges(whole):
+        at = start
+        while first < len(holes) and holes[first].end <= start:
+            first += 1
+        for hole in itertools.islice(holes, first, None):
+            if hole.start >= end:
+                break
+            if hole.start > at:
+                left.append(RowRange(at, hole.start))
+            at = max(at, hole.end)
+        if at < end:
+            left.append(RowRange(at, end))
+    return left
+
+
+def count_offsets(ranges: Iterable[RowRange]) -> int:
+    """Count the offsets in disjoint ranges."""
+    return sum([end - start for start, end in ranges])
+
+
+def split_range(whole: RowRange, size: int) -> Iterator[RowRange]:
+    """Yield consecutive pieces of at most `size` offsets."""
+    for start in range(whole.start, whole.end, size):
+        yield RowRange(start, min(start + size, whole.end))
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+
+_OFFSET_BITS = 32
+_OFFSET_MASK = (1 << _OFFSET_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RowAddress:
+    """One address; they sort as rows lie."""
+
+    fragment_id: int
+    offset: int
+
+    @classmethod
+    def from_int(cls, number: int) -> RowAddress:
+        """Return the address that Lance writes as this number."""
+        return cls(number >> _OFFSET_BITS, number & _OFFSET_MASK)
+
+    def to_int(self) -> int:
+        """Return the number that Lance writes for it."""
+        return self.fragment_id << _OFFSET_BITS | self.offset
+
+
+def fragments_of(addresses: Ints) -> Ints:
+    """Return the fragment id of each address."""
+    return addresses >> _OFFSET_BITS
+
+
+def offsets_of(addresses: Ints) -> Ints:
+    """Return the physical offset of each address."""
+    return addresses & _OFFSET_MASK
+
+
+def addresses_of(fragment_ids: int | Ints, offsets: Ints) -> Ints:
+    """Return the addresses of rows by offset: all in one fragment, or each in its own."""
+    joined: Any = fragment_ids << _OFFSET_BITS | offsets
+    found: Ints = joined
+    return found

@@ -1,0 +1,143 @@
+"""Stored documents: the format number and the digest that each carries. Pure.
+
+The formats in which Leman stores things, and their numbers: what another release wrote is told from damage.
+
+What is stored says the number of its format. One that says none is of format 1, unless the table below says otherwise.
+A change that releases without it cannot read gets the next number; one that they read without loss keeps the number.
+`docs/stored_formats.md` lists where each number stands.
+
+Documents and texts that carry a digest of their own, so that what was changed in the store is refused, not believed.
+
+A digest tells damage, no malice: whoever can write to the store can make one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from leman_core.model.service_errors import UnknownFormat
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFormat:
+    """A format: what it is of, the number that this release writes, and the oldest one that it reads.
+
+    `renew`: what to do about one that is too old, as a sentence.
+    """
+
+    called: str
+    current: int = 1
+    oldest: int = 1
+    renew: str = "Let the release that wrote it, or the last one that reads it, finish what is open"
+
+    def check(self, stated: object, where: str) -> None:
+        """Refuse what this release does not read.
+
+        Args:
+            stated: The number as it is stored; None: there is none.
+            where: What it is, as the subject of a sentence.
+
+        Raises:
+            UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
+            ValueError: it is no number: that is damage.
+        """
+        number = 1 if stated is None else int(str(stated))
+        if self.oldest <= number <= self.current:
+            return
+        said = f"{where} is whole, and in format {number} of {self.called}"
+        if number > self.current:
+            raise UnknownFormat(
+                "FORMAT_TOO_NEW",
+                f"{said}; this release reads up to {self.current}. Use the release that wrote it, or one after it",
+                format=number,
+            )
+        message = f"{said}; this release reads formats from {self.oldest} on. {self.renew}"
+        raise UnknownFormat("FORMAT_TOO_OLD", message, format=number)
+
+
+#: The digest came with format 1, names in inputs with format 2.
+BINDING = StoredFormat(
+    "column bindings",
+    current=2,
+    renew="Open the table with a release that reads it: its values are right, and need not be computed again",
+)
+#: Definitions got a digest with format 2.
+FUNCTION = StoredFormat("function definitions", 2, 2, "Register the function again, with the version that it had")
+#: The number tells, too, how a view points to rows of its source.
+VIEW = StoredFormat("views", 2)
+JOB = StoredFormat("job records")
+TAIL = StoredFormat("objects of a history's tail")
+LOG = StoredFormat("job histories and tables of failed rows")
+REGISTRATION = StoredFormat("registrations of databases")
+CHECKPOINT = StoredFormat("checkpoints")
+ROW_STATES = StoredFormat("row states of column files")
+NULL_ROWS = StoredFormat("NULL rows of column files")
+SOURCE_RECORD = StoredFormat("source records of views")
+
+
+_DIGEST = "sha256"
+
+
+def seal(document: Mapping[str, Any]) -> bytes:
+    """Return the document as JSON with the digest of all the rest in it. It must not have a key `sha256` of its own."""
+    return _text({**document, _DIGEST: _digest_of(document)})
+
+
+def unseal(data: bytes) -> dict[str, Any]:
+    """Return what was sealed, if every byte is as it was written.
+
+    Raises:
+        ValueError: it is not; the error says what is wrong.
+    """
+    document = json.loads(data)
+    if not isinstance(document, dict):
+        raise ValueError("it is no JSON object")
+    stated = document.pop(_DIGEST, None)
+    if stated is None:
+        raise ValueError("it carries no digest")
+    if stated != _digest_of(document) or seal(document) != data:
+        raise ValueError("its digest does not match its content")
+    return document
+
+
+def digest_of(entries: Mapping[str, str]) -> str:
+    """Return the digest of named texts, whatever their order: 32 hex digits."""
+    return hashlib.sha256(json.dumps(sorted(entries.items()), ensure_ascii=False).encode()).hexdigest()[:32]
+
+
+def _digest_of(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(_text(document)).hexdigest()
+
+
+def _text(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()  # without an indent C does it
+
+
+def seal_text(text: str) -> str:
+    """Return the text with its digest before it."""
+    return f"{_short(text)} {text}"
+
+
+def is_whole(sealed: str) -> bool:
+    """Tell whether a sealed text is as it was written."""
+    digest, _, text = sealed.partition(" ")
+    return digest == _short(text)
+
+
+def unseal_text(sealed: str) -> str:
+    """Return what was sealed.
+
+    Raises:
+        ValueError: it is not as it was written.
+    """
+    if not is_whole(sealed):
+        raise ValueError("its digest does not match its content")
+    return sealed.partition(" ")[2]
+
+
+def _short(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:32]

@@ -1,1 +1,0 @@
-"""Envoy as one front address that refuses what is too much: the configuration for it."""

@@ -1,0 +1,440 @@
+"""The store of checkpoints, and how it is cleaned.
+
+A batch in a Lance file, with its key, a digest of its values and room for one of the file's bytes.
+
+The store of record: one Lance file a key, in the folder `_checkpoints` of a table, or in one of another place.
+
+Checkpoints of tables that are gone, and what else jobs leave where a table was dropped under them.
+
+The in-memory store: for tests, equal to the Lance one by the conformance suite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.fs as pafs
+import structlog
+from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
+
+from leman_core.functions.arrow_values import batch_digest, single_batch
+from leman_core.model import keys, stored_documents
+from leman_core.model.garbage import StoredFile
+from leman_core.model.service_errors import DataLoss
+from leman_core.storage import lance_files, whole_files
+from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
+from leman_core.storage.filesystems import count_request, delete_folder, filesystem_of
+from leman_core.storage.lance_files import as_file, made_in_memory
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.object_stores import lance_options, options_of
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.storage_errors import error_number, storage_failed
+
+KEY, _DIGEST, FORMAT = "leman.key", "leman.digest", "leman.format"
+
+
+def write_batch_file(writer: LanceFileWriter, key: str, batch: pa.RecordBatch) -> None:
+    """Write and close a file. Raises what Lance raises for values that it does not take."""
+    writer.write_batch(batch.replace_schema_metadata(None))
+    writer.add_schema_metadata(KEY, key)
+    writer.add_schema_metadata(_DIGEST, batch_digest(batch))
+    writer.add_schema_metadata(FORMAT, str(stored_documents.CHECKPOINT.current))
+    lance_files.make_room(writer)
+    writer.close()
+
+
+def read_batch_file(path: str, key: str) -> pa.RecordBatch | None:
+    """Return the batch; None where it is not what was written under the key.
+
+    Raises what Lance raises: call it for files whose bytes are known to be whole.
+    """
+    reader = LanceFileReader(path)
+    schema, rows = reader.metadata().schema, reader.num_rows()
+    metadata = schema.metadata or {}
+    stated = metadata.get(FORMAT.encode())
+    stored_documents.CHECKPOINT.check(None if stated is None else stated.decode(), f"Checkpoint {path}")
+    if rows:
+        table = reader.read_all(batch_size=rows).to_table()
+        batch = single_batch(table.replace_schema_metadata(None))
+    else:
+        batch = pa.RecordBatch.from_pylist([], schema=schema.remove_metadata())
+    said = metadata.get(KEY.encode()), metadata.get(_DIGEST.encode())
+    return batch if said == (key.encode(), batch_digest(batch).encode()) else None
+
+
+_log = structlog.get_logger(__name__)
+
+_SAFE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+_MAX_NAME = 200  # bytes; common file systems allow 255 with the ending
+_HASHED = "key-"
+_ENDING = ".lance"
+#: A batch up to this size is made in memory, also for a local disk: for the record of a fragment that is half the work,
+#: as its file is neither opened twice nor read again for its digest.
+_SMALL_BYTES = 1 << 20
+
+#: Name of the folder of a table's checkpoints.
+CHECKPOINT_FOLDER = "_checkpoints"
+
+
+def checkpoint_root(uri: str) -> str:
+    """Return the folder of a table's checkpoints: in that of the table, or where its store's options say."""
+    return f"{checkpoint_place(uri)}/{CHECKPOINT_FOLDER}"
+
+
+def checkpoint_place(uri: str) -> str:
+    """Return what stands for a table's folder, or a database's, where checkpoints lie: itself, or one elsewhere.
+
+    With the root `s3://lake/teams` and the checkpoint_uri `s3://scratch`, `s3://scratch/db/t.lance` stands for
+    `s3://lake/teams/db/t.lance`.
+    """
+    place = uri.rstrip("/")
+    options = options_of(place)
+    if options is None or not options.checkpoint_uri:
+        return place
+    return f"{options.checkpoint_uri}{place.removeprefix(options.root)}"
+
+
+def in_own_folder(uri: str) -> bool:
+    """Tell whether a table's checkpoints lie in its own folder, which has those of no other table."""
+    return checkpoint_place(uri) == uri.rstrip("/")
+
+
+class LanceCheckpointStore:
+    """Checkpoints in Lance files.
+
+    See `leman_core.model.work.CheckpointStore`.
+
+    A key that is no safe file name is stored under its sha256, with the key in the file's metadata. Every file carries
+    a digest of its bytes, which are compared before Lance sees them, and one of its values, which tells whether Lance
+    returns what it was given. A file that does not match is renamed to `*.damaged` and reads as absent. Where the
+    storage cannot be used, nothing is said about what it holds: all calls then raise what `storage_errors.failed`
+    gives.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root.rstrip("/")
+        self._session: LanceFileSession | None = None
+        self._place: tuple[pafs.FileSystem, str] | None = None
+        #: What both were opened with: credentials are renewed while a store is in use.
+        self._options = options_of(self._root)
+
+    def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
+        with using_storage(f"{self._root}/{key}"):
+            self._store(key, value)
+
+    def _store(self, key: str, value: pa.RecordBatch) -> None:
+        if in_object_store(self._root):
+            self._upload(_file_name(key), key, value)
+            return
+        if value.nbytes <= _SMALL_BYTES:
+            whole_files.put_whole_file(pafs.LocalFileSystem(), self._path(key), _sealed(key, value))
+            return
+        with whole_files.unfinished_beside(self._path(key)) as unfinished:
+            write_batch_file(LanceFileWriter(unfinished, value.schema.remove_metadata()), key, value)
+            with Path(unfinished).open("r+b") as file:
+                at, digest = lance_files.seal_file(file.read())
+                file.seek(at)
+                file.write(digest)
+            Path(unfinished).replace(self._path(key))
+
+    def _upload(self, name: str, key: str, value: pa.RecordBatch) -> None:
+        """Store a checkpoint as an object, made in memory and put in one go.
+
+        An object cannot be changed once it is there.
+        """
+        with as_file(_sealed(key, value)) as path:
+            count_request(self._root, "lance", writes=True)
+            self._files().upload_file(path, name)
+
+    def __getitem__(self, key: str) -> pa.RecordBatch:
+        """Return the batch under a key.
+
+        Raises:
+            KeyError: it is absent or damaged.
+            LemanError: what `storage_errors.failed` gives, where that cannot be told.
+        """
+        try:
+            return self._read(key)
+        except DataLoss as error:
+            self._set_aside(key, error.message)
+            raise KeyError(key) from None
+
+    def _read(self, key: str) -> pa.RecordBatch:
+        """Return the batch under a key.
+
+        Nothing is changed.
+
+        Raises:
+            KeyError: it is absent.
+            DataLoss: CHECKPOINT_DAMAGED, where it is not what was set.
+            LemanError: what `storage_errors.failed` gives.
+        """
+        with self._available(key):
+            try:
+                content = self._bytes_of(_file_name(key))
+            except FileNotFoundError:
+                raise KeyError(key) from None
+            problem = lance_files.sealed_file_problem(content)
+            if problem:
+                raise _damaged(key, problem)
+            batch = self._decoded(key, content)
+        if batch is None:
+            raise _damaged(key, "it does not hold what was to be stored under its key")
+        return batch
+
+    def _bytes_of(self, name: str) -> bytes:
+        """Return all of a file. Raises OSError."""
+        filesystem, root = self._filesystem()
+        with filesystem.open_input_file(f"{root}/{name}") as file:
+            return bytes(file.read_at(file.size(), 0))
+
+    def _decoded(self, key: str, content: bytes) -> pa.RecordBatch | None:
+        """Return what `batch_files.read` gives for a file whose bytes are whole.
+
+        An object is not read twice; of a file on this machine's disk a copy would cost more.
+
+        Raises:
+            OSError: the system has no file for it.
+            DataLoss: CHECKPOINT_DAMAGED, where Lance cannot read what it wrote.
+        """
+        try:
+            with panics_as_errors():
+                if not in_object_store(self._root):
+                    return read_batch_file(self._path(key), key)
+                with as_file(content) as path:
+                    return read_batch_file(path, key)
+        except LANCE_ERRORS as error:
+            if error_number(error) is not None:
+                raise
+            raise _damaged(key, str(error)) from None
+
+    def __contains__(self, key: str) -> bool:
+        with self._available(key):
+            count_request(self._root, "lance", writes=False)
+            return self._files().contains(_file_name(key))
+
+    def __delitem__(self, key: str) -> None:
+        filesystem, root = self._filesystem()
+        with self._available(key), contextlib.suppress(FileNotFoundError):
+            filesystem.delete_file(f"{root}/{_file_name(key)}")
+
+    def list_keys(self, prefix: str | None = None) -> list[str]:
+        wanted = prefix or ""
+        with self._available():
+            names = self._names()
+        keys = [n[: -len(_ENDING)] for n in names if n.startswith(wanted) and not n.startswith(_HASHED)]
+        hashed = (self._key_in(name) for name in names if name.startswith(_HASHED))
+        keys += [key for key in hashed if key is not None and key.startswith(wanted)]
+        return sorted(keys)
+
+    def modified(self, keys: Sequence[str]) -> list[float]:
+        """Return when each key was set, in seconds; 0: it is gone."""
+        filesystem, root = self._filesystem()
+        with self._available():
+            found = filesystem.get_file_info([f"{root}/{_file_name(key)}" for key in keys])
+        return [info.mtime_ns / 1e9 if info.is_file else 0.0 for info in found]
+
+    def files(self) -> list[StoredFile]:
+        """Return everything in the folder, damaged and external files too, by name.
+
+        A file of an older writer has its name as key, whatever this store would call it: name files, not keys, to
+        remove what was found.
+        """
+        filesystem, root = self._filesystem()
+        folder = root.rpartition("/")[2]
+        with self._available():
+            found = [i for i in filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True)) if i.is_file]
+        return [
+            StoredFile(
+                folder=folder,
+                name=i.base_name,
+                size_bytes=i.size,
+                modified=i.mtime_ns / 1e9,
+                key=self._key_of(i.base_name),
+            )
+            for i in sorted(found, key=lambda i: i.base_name)
+        ]
+
+    def read_file(self, name: str) -> pa.RecordBatch:
+        """Return what a file of `files` holds.
+
+        Raises:
+            KeyError: it is gone or damaged.
+        """
+        key = self._key_of(name)
+        if _file_name(key) != name:
+            raise KeyError(name)
+        return self[key]
+
+    def check_file(self, name: str) -> pa.RecordBatch:
+        """Return what `read_file` does, and change nothing.
+
+        Raises:
+            DataLoss: CHECKPOINT_DAMAGED.
+        """
+        key = self._key_of(name)
+        if _file_name(key) != name:
+            raise _damaged(name, "its name is not that of its key")
+        return self._read(key)
+
+    def _key_of(self, name: str) -> str:
+        if not name.endswith(_ENDING):
+            return ""
+        return self._key_in(name) or "" if name.startswith(_HASHED) else name[: -len(_ENDING)]
+
+    def _names(self) -> list[str]:
+        filesystem, root = self._filesystem()
+        if isinstance(filesystem, pafs.LocalFileSystem):  # names alone: the selector looks at every file
+            with contextlib.suppress(FileNotFoundError):
+                return [name for name in os.listdir(root) if name.endswith(_ENDING)]  # noqa: PTH208 -- no Path each
+            return []
+        selector = pafs.FileSelector(root, allow_not_found=True)
+        return [f.base_name for f in filesystem.get_file_info(selector) if f.base_name.endswith(_ENDING)]
+
+    def _key_in(self, name: str) -> str | None:
+        """Return the key in a file that is named after its hash; None where another one, or none, can be read there."""
+        filesystem, root = self._filesystem()
+        with self._available(name):
+            try:
+                key = lance_files.read_metadata(filesystem, f"{root}/{name}").get(KEY, b"").decode()
+            except (FileNotFoundError, ValueError):
+                return None
+        return key if _file_name(key) == name else None
+
+    def _path(self, key: str) -> str:
+        return f"{self._root}/{_file_name(key)}"
+
+    def _files(self) -> LanceFileSession:
+        self._take_renewed()
+        if self._session is None:
+            self._session = LanceFileSession(self._root, storage_options=lance_options(self._root))
+        return self._session
+
+    def _filesystem(self) -> tuple[pafs.FileSystem, str]:
+        self._take_renewed()
+        if self._place is None:
+            self._place = filesystem_of(self._root)
+        return self._place
+
+    def _take_renewed(self) -> None:
+        options = options_of(self._root)
+        if options != self._options:
+            self._options, self._session, self._place = options, None, None
+
+    @contextlib.contextmanager
+    def _available(self, what: str = "") -> Iterator[None]:
+        """Raise what `storage_errors.failed` gives where the storage cannot be used."""
+        try:
+            yield
+        except LANCE_ERRORS as error:
+            place = f"{self._root}/{what}".rstrip("/")
+            raise storage_failed(error, f"{place} cannot be used now: {error}", place) from error
+
+    def _set_aside(self, key: str, why: str) -> None:
+        filesystem, root = self._filesystem()
+        name = _file_name(key)
+        aside = f"{name[: -len(_ENDING)]}.{time.time_ns():x}.damaged"
+        _log.warning("damaged checkpoint set aside", key=key, why=why, file=aside)
+        try:
+            filesystem.move(f"{root}/{name}", f"{root}/{aside}")
+        except FileNotFoundError:  # somebody else did
+            return
+        except OSError as error:
+            _log.warning("damaged checkpoint stays where it is", key=key, error=str(error))
+
+
+def _sealed(key: str, value: pa.RecordBatch) -> bytes:
+    """Return the file of a batch, made in memory."""
+    schema = value.schema.remove_metadata()
+    content = made_in_memory(_file_name(key), schema, lambda writer: write_batch_file(writer, key, value))
+    at, digest = lance_files.seal_file(content)
+    return b"".join((content[:at], digest, content[at + len(digest) :]))
+
+
+def _damaged(key: str, what: str) -> DataLoss:
+    return DataLoss("CHECKPOINT_DAMAGED", what, key=key)
+
+
+def _file_name(key: str) -> str:
+    if _SAFE.fullmatch(key) and len(key) <= _MAX_NAME and not key.startswith(_HASHED):
+        return key + _ENDING
+    return _HASHED + hashlib.sha256(key.encode()).hexdigest() + _ENDING
+
+
+def remove_leftovers(uri: str) -> None:
+    """Remove checkpoints and column files where they lie without a table; where there is one, do nothing.
+
+    Files of others stay: one of a table that is made under the name at this moment among them.
+
+    Raises:
+        OSError: it cannot be told whether there is a table, or something cannot be removed.
+    """
+    system, path = filesystem_of(uri)
+    (versions,) = system.get_file_info([f"{path}/_versions"])
+    if versions.type is not pafs.FileType.NotFound:
+        return
+    remove_checkpoints(uri)
+    for info in system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True)):
+        if keys.parse_column_file_name(info.base_name) is not None:
+            system.delete_file(info.path)
+    if isinstance(system, pafs.LocalFileSystem):
+        with contextlib.suppress(OSError):  # there is something in it
+            for folder in (Path(path, "data"), Path(path)):
+                if folder.exists():
+                    folder.rmdir()
+
+
+def remove_checkpoints_elsewhere(uri: str) -> None:
+    """Remove all checkpoints of a table that goes, where they do not go with its folder.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    if checkpoint_place(uri) != uri.rstrip("/"):
+        remove_checkpoints(uri)
+
+
+def remove_checkpoints(uri: str) -> None:
+    """Remove all checkpoints of a table.
+
+    Raises:
+        OSError: something cannot be removed.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        delete_folder(*filesystem_of(checkpoint_root(uri)))
+    place = checkpoint_place(uri)
+    if place != uri.rstrip("/"):
+        system, path = filesystem_of(place)
+        # what lies in a store's folder that was emptied is a mark that it is one
+        if not system.get_file_info(pafs.FileSelector(path, allow_not_found=True)):
+            with contextlib.suppress(FileNotFoundError):
+                delete_folder(system, path)
+
+
+class InMemoryCheckpointStore:
+    """A dictionary of batches. See `leman_core.model.work.CheckpointStore`."""
+
+    def __init__(self) -> None:
+        self._batches: dict[str, pa.RecordBatch] = {}
+
+    def __setitem__(self, key: str, value: pa.RecordBatch) -> None:
+        self._batches[key] = value
+
+    def __getitem__(self, key: str) -> pa.RecordBatch:
+        return self._batches[key]
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._batches
+
+    def __delitem__(self, key: str) -> None:
+        self._batches.pop(key, None)
+
+    def list_keys(self, prefix: str | None = None) -> list[str]:
+        return sorted(k for k in self._batches if k.startswith(prefix or ""))

@@ -1,0 +1,476 @@
+"""Single files of Lance: footers, files in memory, sealed files, deletion files.
+
+What a Lance file says of itself, straight from its last bytes.
+
+Opening a reader takes ten times as long, and a plan may have to look into ten thousand files. And where bytes have
+changed, this raises, whatever they are: Lance's Rust may end the process.
+
+Files of Lance that are written and read in memory, and are put into or come from elsewhere as bytes.
+
+Lance files that carry a digest of their own bytes, so that a changed one is told before Lance reads it.
+
+Lance keeps no checksums, and some flipped bits make its Rust panic where a panic ends the process. The digest is the
+file's first global buffer of our own: xxh3-128 of all bytes but its own 16, which are blank until everything else is
+written. So the file stays one that Lance reads, in one piece, and no second file has to be read with it.
+
+Lance's deletion files, read without the fragment they belong to: a scan for deleted rows reads every row's id.
+
+A file holds the offsets of all deleted rows of a fragment: as one column of an Arrow file or, where they are many, as
+a roaring bitmap in its portable format (https://github.com/RoaringBitmap/RoaringFormatSpec).
+
+Which rows of a fragment are deleted.
+
+Deletions only grow, but for a restore: it brings rows back, under the same fragment and the same data files. A column
+file that was written while they were deleted has no values for them, so it says which rows it lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import lance
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs as pafs
+import xxhash
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from lance.file import LanceFileSession, LanceFileWriter
+
+from leman_core.model.row_positions import RowRange
+from leman_core.storage.filesystems import filesystem_of
+
+_TAIL_BYTES = 1 << 16
+#: Offsets of column metadata, of their table, of the table of global buffers; numbers of buffers and columns; version.
+_FOOTER = struct.Struct("<QQQIIHH4s")
+_PLACE = struct.Struct("<QQ")
+_MAGIC = b"LANC"
+_Proto = descriptor_pb2.FieldDescriptorProto
+
+Value = TypeVar("Value")
+
+
+def read_buffer(filesystem: pafs.FileSystem, path: str, key: str) -> bytes | None:
+    """Return the global buffer whose number the file's schema metadata has under `key`; None where it has no such key.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: its layout is another one than is known here.
+    """
+
+    def buffer(end: _End) -> bytes | None:
+        number = end.metadata.get(key)
+        return None if number is None else end.buffer(int(number))
+
+    return _read(filesystem, path, buffer)
+
+
+def read_metadata(filesystem: pafs.FileSystem, path: str) -> dict[str, bytes]:
+    """Return the file's schema metadata. Raises what `read_buffer` raises."""
+    return _read(filesystem, path, lambda end: end.metadata)
+
+
+def read_rows(filesystem: pafs.FileSystem, path: str) -> int:
+    """Return how many rows the file has. Raises what `read_buffer` raises."""
+    return _read(filesystem, path, lambda end: end.rows)
+
+
+def read_column_bytes(filesystem: pafs.FileSystem, path: str) -> list[int]:
+    """Return how many bytes the pages of each column of the file have. Raises what `read_buffer` raises."""
+    return _read(filesystem, path, lambda end: end.column_bytes())
+
+
+def place_of_buffer(content: bytes, number: int) -> tuple[int, int]:
+    """Return where in a whole file a global buffer begins, and its length.
+
+    Raises:
+        ValueError: there is none.
+    """
+    try:
+        table, buffers = _table(content)
+        start, length = _PLACE.unpack_from(content, table + number * _PLACE.size)
+    except struct.error as error:
+        raise ValueError(f"it is laid out in an unknown way ({error})") from None
+    if number >= buffers:
+        raise ValueError(f"it has {buffers} buffers")
+    if start + length > len(content):
+        raise ValueError(f"{length} bytes at {start} would lie behind its end")
+    return start, length
+
+
+def start_of_metadata(tail: bytes, size_bytes: int) -> int:
+    """Return from where on a file has to be known to tell all that it says of itself: columns, buffers, rows.
+
+    Args:
+        tail: its last bytes. Where they do not tell it, from where on they may.
+        size_bytes: of the whole file.
+
+    Raises:
+        ValueError: these are not the last bytes of a Lance file.
+    """
+    try:
+        columns, offsets, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
+        start = min(columns, offsets, table)
+        if magic != _MAGIC or max(columns, offsets, table) > size_bytes:
+            raise ValueError("it has no footer of a Lance file")
+        at = table - (size_bytes - len(tail))
+        if at >= 0:
+            places = _PLACE.iter_unpack(tail[at : at + buffers * _PLACE.size])
+            start = min([start, *(begin for begin, _ in places)])
+    except struct.error as error:
+        raise ValueError(f"it is laid out in an unknown way ({error})") from None
+    return int(start)
+
+
+def _table(tail: bytes) -> tuple[int, int]:
+    """Return where the table of global buffers lies, and how many there are.
+
+    Raises:
+        ValueError, struct.error: these are not the last bytes of a Lance file.
+    """
+    _, _, table, buffers, _, _, _, magic = _FOOTER.unpack(tail[-_FOOTER.size :])
+    if magic != _MAGIC:
+        raise ValueError("it has no footer of a Lance file")
+    return table, buffers
+
+
+class _End:
+    """The end of a file, and more of it where that is not enough."""
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+        size = file.size()
+        self._size, self._at = size, max(0, size - _TAIL_BYTES)
+        self._tail = bytes(file.read_at(size - self._at, self._at))
+        table, buffers = _table(self._tail)
+        self._places = list(_PLACE.iter_unpack(self._part(table, buffers * _PLACE.size)))
+        descriptor = _descriptor_class().FromString(self.buffer(0))
+        self.metadata: dict[str, bytes] = dict(descriptor.schema.metadata)
+        self.rows = int(descriptor.length)
+
+    def buffer(self, number: int) -> bytes:
+        """Return a global buffer; the first one is the file's descriptor."""
+        return self._part(*self._places[number])
+
+    def column_bytes(self) -> list[int]:
+        """Return how many bytes the pages of each column have."""
+        _, table, _, _, columns, _, _, _ = _FOOTER.unpack(self._tail[-_FOOTER.size :])
+        places = _PLACE.iter_unpack(self._part(table, columns * _PLACE.size))
+        found = (_column_class().FromString(self._part(*place)) for place in places)
+        return [sum(sum(page.buffer_sizes) for page in column.pages) for column in found]
+
+    def _part(self, start: int, length: int) -> bytes:
+        if start + length > self._size:
+            raise ValueError(f"{length} bytes at {start} would lie behind its end")
+        if start >= self._at:
+            return self._tail[start - self._at : start - self._at + length]
+        return bytes(self._file.read_at(length, start))
+
+
+def _read(filesystem: pafs.FileSystem, path: str, what: Callable[[_End], Value]) -> Value:
+    with filesystem.open_input_file(path) as file:
+        try:
+            return what(_End(file))
+        except (struct.error, IndexError, DecodeError, ValueError) as error:
+            raise ValueError(f"{path} is laid out in an unknown way: {error}") from None
+
+
+@cache
+def _descriptor_class() -> Any:
+    """Return what is needed of `FileDescriptor` in Lance's file.proto: its schema's metadata, and its rows."""
+    file = descriptor_pb2.FileDescriptorProto(name="leman/lance_file.proto", package="leman.lance", syntax="proto3")
+    schema = file.message_type.add(name="Schema")
+    entry = schema.nested_type.add(name="MetadataEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, type=_Proto.TYPE_STRING, label=_Proto.LABEL_OPTIONAL)
+    entry.field.add(name="value", number=2, type=_Proto.TYPE_BYTES, label=_Proto.LABEL_OPTIONAL)
+    schema.field.add(
+        name="metadata",
+        number=5,
+        type=_Proto.TYPE_MESSAGE,
+        label=_Proto.LABEL_REPEATED,
+        type_name=".leman.lance.Schema.MetadataEntry",
+    )
+    descriptor = file.message_type.add(name="FileDescriptor")
+    descriptor.field.add(
+        name="schema",
+        number=1,
+        type=_Proto.TYPE_MESSAGE,
+        label=_Proto.LABEL_OPTIONAL,
+        type_name=".leman.lance.Schema",
+    )
+    descriptor.field.add(name="length", number=2, type=_Proto.TYPE_UINT64, label=_Proto.LABEL_OPTIONAL)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.FileDescriptor"))
+
+
+@cache
+def _column_class() -> Any:
+    """Return what is needed of `ColumnMetadata` in Lance's file2.proto: the sizes of its pages' buffers."""
+    file = descriptor_pb2.FileDescriptorProto(name="leman/lance_column.proto", package="leman.lance", syntax="proto3")
+    column = file.message_type.add(name="ColumnMetadata")
+    page = column.nested_type.add(name="Page")
+    page.field.add(name="buffer_sizes", number=2, type=_Proto.TYPE_UINT64, label=_Proto.LABEL_REPEATED)
+    column.field.add(
+        name="pages",
+        number=2,
+        type=_Proto.TYPE_MESSAGE,
+        label=_Proto.LABEL_REPEATED,
+        type_name=".leman.lance.ColumnMetadata.Page",
+    )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("leman.lance.ColumnMetadata"))
+
+
+#: Files in memory have no name, so that nothing is left of them whenever the process ends. Elsewhere than on Linux they
+#: are temporary ones.
+_IN_MEMORY = hasattr(os, "memfd_create") and Path("/proc/self/fd").is_dir()
+
+
+def made_in_memory(
+    name: str, schema: pa.Schema, write: Callable[[LanceFileWriter], None], version: str | None = None
+) -> bytes:
+    """Return the bytes of a file of Lance that `write` writes and closes.
+
+    Raises:
+        OSError: what Lance raises; so do other errors of it.
+    """
+    memory = LanceFileSession("memory://")
+    writer = memory.open_writer(name, schema=schema, version=version)
+    write(writer)
+    return bytes(memory.read_range(name, 0, writer.size_bytes or 0))
+
+
+@contextlib.contextmanager
+def as_file(content: bytes, start: int = 0) -> Iterator[str]:
+    """Yield the path of a file with these bytes, for as long as the context is open.
+
+    Args:
+        content: Its bytes from `start` on.
+        start: How many bytes, all of them zero, come before; they take no memory.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if not _IN_MEMORY:
+        with tempfile.NamedTemporaryFile(prefix="leman-", suffix=".lance") as file:
+            file.seek(start)
+            file.write(content)
+            file.flush()
+            yield file.name
+        return
+    with open(os.memfd_create("leman"), "wb", buffering=0) as file:  # noqa: PTH123 -- there is no path
+        file.seek(start)
+        left = memoryview(content)
+        while left:
+            left = left[file.write(left) :]
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+_BLANK = bytes(16)
+#: The first buffer is Lance's description of the file.
+_BUFFER = 1
+
+
+def make_room(writer: LanceFileWriter) -> None:
+    """Put a blank digest into a file that is being written and has no other buffer yet."""
+    if writer.add_global_buffer(_BLANK) != _BUFFER:
+        raise RuntimeError("the file has buffers already")
+
+
+def seal_file(content: bytes) -> tuple[int, bytes]:
+    """Return the digest of a written file, and where in it to put it.
+
+    Raises:
+        ValueError: where it has no room for one.
+    """
+    at = _place(content)
+    return at, _digest(content, at)
+
+
+def sealed_file_problem(content: bytes) -> str:
+    """Return what is wrong with the bytes of a sealed file; empty: they are as they were written."""
+    try:
+        at = _place(content)
+    except ValueError as error:
+        return f"no digest is found in its {len(content)} bytes: {error}"
+    if content[at : at + len(_BLANK)] != _digest(content, at):
+        return "its bytes do not have the digest that they carry"
+    return ""
+
+
+def _place(content: bytes) -> int:
+    start, length = place_of_buffer(content, _BUFFER)
+    if length != len(_BLANK):
+        raise ValueError(f"its buffer {_BUFFER} has {length} bytes")
+    return start
+
+
+def _digest(content: bytes, at: int) -> bytes:
+    """Return the digest of all but the digest at a place."""
+    digest, whole = xxhash.xxh3_128(), memoryview(content)
+    digest.update(whole[:at])
+    digest.update(whole[at + len(_BLANK) :])
+    return digest.digest()
+
+
+Offsets = npt.NDArray[np.int64]
+
+_NONE: Offsets = np.empty(0, np.int64)
+_ENDINGS = {"array": "arrow", "bitmap": "bin"}
+_PLAIN, _WITH_RUNS = 12346, 12347
+#: A container has the lower 16 bits of values. With more values than this it is a bitmap of this many bytes.
+_LARGEST_ARRAY, _BITMAP_BYTES = 4096, 8192
+#: Bitmaps of so many containers that have runs, or more, say where each container begins.
+_WITH_PLACES = 4
+
+
+def deletion_file_path(fragment_id: int, file: lance.fragment.DeletionFile) -> str:
+    """Return where in its table's folder a fragment's deletion file lies."""
+    return f"_deletions/{fragment_id}-{file.read_version}-{file.id}.{_ENDINGS.get(file.file_type, file.file_type)}"
+
+
+def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
+    """Return the offsets of a fragment's deleted rows, sorted; none is deleted: no offsets.
+
+    Returns:
+        None where its deletion file is not what the manifest says, or lies elsewhere: only Lance can tell.
+    """
+    metadata = fragment.metadata
+    file = metadata.deletion_file
+    if file is None:
+        return _NONE
+    known: int | None = file.num_deleted_rows  # None: written by an old Lance
+    if not known or file.base_id is not None or file.file_type not in _ENDINGS:
+        return None
+    try:
+        filesystem, root = filesystem_of(uri)
+        with filesystem.open_input_file(f"{root}/{deletion_file_path(fragment.fragment_id, file)}") as stored:
+            content = stored.read()
+        offsets = _from_arrow(content) if file.file_type == "array" else roaring_values(content)
+    except (OSError, ValueError, struct.error):  # pa.ArrowInvalid is a ValueError
+        return None
+    return offsets if _are_sound(offsets, known, metadata.physical_rows) else None
+
+
+def roaring_values(content: bytes) -> Offsets:
+    """Return the values of a roaring bitmap, sorted.
+
+    Raises:
+        ValueError: it is none, or cut off.
+        struct.error: it is cut off.
+    """
+    (cookie,) = struct.unpack_from("<I", content)
+    runs: npt.NDArray[np.bool_]
+    if cookie & 0xFFFF == _WITH_RUNS:
+        count, at = (cookie >> 16) + 1, 4
+        flags = np.frombuffer(content, np.uint8, (count + 7) // 8, at)
+        runs = np.unpackbits(flags, count=count, bitorder="little").astype(np.bool_)
+        at += len(flags)
+    elif cookie == _PLAIN:
+        (count,) = struct.unpack_from("<I", content, 4)
+        at, runs = 8, np.zeros(count, np.bool_)
+    else:
+        raise ValueError(f"{cookie} begins no roaring bitmap")
+    header = np.frombuffer(content, "<u2", 2 * count, at).astype(np.int64).reshape(-1, 2)
+    at += 4 * count
+    if cookie == _PLAIN or count >= _WITH_PLACES:
+        at += 4 * count
+    found = [_NONE]
+    for (key, most), has_runs in zip(header.tolist(), runs.tolist(), strict=True):
+        if has_runs:
+            (pairs,) = struct.unpack_from("<H", content, at)
+            begins, more = np.frombuffer(content, "<u2", 2 * pairs, at + 2).astype(np.int64).reshape(-1, 2).T
+            low = np.repeat(begins - np.cumsum(more + 1) + more + 1, more + 1) + np.arange(int((more + 1).sum()))
+            at += 2 + 4 * pairs
+        elif most + 1 > _LARGEST_ARRAY:
+            bits = np.frombuffer(content, np.uint8, _BITMAP_BYTES, at)
+            low = np.flatnonzero(np.unpackbits(bits, bitorder="little"))
+            at += _BITMAP_BYTES
+        else:
+            low = np.frombuffer(content, "<u2", most + 1, at).astype(np.int64)
+            at += 2 * (most + 1)
+        found.append(low + (key << 16))
+    return np.concatenate(found)
+
+
+def _from_arrow(content: bytes) -> Offsets:
+    column = pa.ipc.open_file(content).read_all().column(0)
+    return np.sort(column.to_numpy().astype(np.int64))
+
+
+def _are_sound(offsets: Offsets, number: int, rows: int) -> bool:
+    ascending = bool((offsets[1:] > offsets[:-1]).all())
+    return len(offsets) == number and ascending and bool(offsets[0] >= 0) and bool(offsets[-1] < rows)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Deletions:
+    """The deleted rows of one fragment."""
+
+    #: The name of Lance's deletion file: an equal name means equal rows.
+    file: str
+    mask: npt.NDArray[np.bool_]
+
+    def encode(self) -> bytes:
+        """Return the deletions as bytes.
+
+        They are the length of the name (2 bytes, little endian), the name, and zlib of the rows as bits after their
+        number.
+        """
+        name = self.file.encode()
+        bits = len(self.mask).to_bytes(8, "little") + np.packbits(self.mask).tobytes()
+        return len(name).to_bytes(2, "little") + name + zlib.compress(bits, 1)
+
+    @classmethod
+    def decode(cls, buffer: bytes) -> Deletions:
+        """Return what `encode` encoded."""
+        end = 2 + int.from_bytes(buffer[:2], "little")
+        bits = zlib.decompress(buffer[end:])
+        rows = int.from_bytes(bits[:8], "little")
+        mask = np.unpackbits(np.frombuffer(bits[8:], np.uint8), count=rows).astype(np.bool_)
+        return cls(buffer[2:end].decode(), mask)
+
+
+def live_rows(fragment: lance.LanceFragment, covered: RowRange) -> npt.NDArray[np.bool_]:
+    """Tell for each physical row of `covered` whether it is live."""
+    scanner = fragment.scanner(
+        columns=[], offset=covered.start, limit=covered.rows, with_row_id=True, include_deleted_rows=True
+    )
+    ids = scanner.to_table().column("_rowid")
+    return np.asarray(ids.is_valid().to_numpy(), dtype=np.bool_)
+
+
+def deletions_of(fragment: lance.LanceFragment) -> Deletions | None:
+    """Return all of a fragment's deletions; None where it has none."""
+    file = fragment.metadata.deletion_file
+    if file is None:
+        return None
+    return Deletions(_name(file), ~live_rows(fragment, RowRange(0, fragment.metadata.physical_rows)))
+
+
+def are_still_deleted(fragment: lance.LanceFragment, before: Deletions) -> bool:
+    """Tell whether every row that was deleted then is deleted now."""
+    file = fragment.metadata.deletion_file
+    if file is None:
+        return not before.mask.any()
+    if _name(file) == before.file:
+        return True
+    now = ~live_rows(fragment, RowRange(0, fragment.metadata.physical_rows))
+    return len(now) == len(before.mask) and bool(now[before.mask].all())
+
+
+def _name(file: lance.fragment.DeletionFile) -> str:
+    return f"{file.read_version}-{file.id}"

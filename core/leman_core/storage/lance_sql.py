@@ -1,0 +1,411 @@
+"""SQL as Lance takes it: dialect, types, regular expressions, and its errors in the caller's words.
+
+The one type of values that stand for each other, as the branches of a CASE do.
+
+Lance's own rule takes the coarser unit of two timestamps, and nanoseconds for a date and a timestamp: values would be
+cut off, or be out of range.
+
+What Lance says of SQL that it does not take, in words for the one who wrote it.
+
+Regular expressions that callers write in SQL: each is compiled once, before a table's rows meet it.
+
+SQL as callers write it → SQL as Lance reads it: its parser knows no CASE, and takes no text for a time.
+
+CASE becomes `nvl2`, which Lance evaluates as a CASE: of a branch that is not taken nothing is computed.
+
+Tell SQL that has no value for a row (a division by zero, a cast) from storage that cannot be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+
+import lance
+import pyarrow as pa
+import pyarrow.types as pt
+
+from leman_core.functions.arrow_types import ARROW_CAST_UNITS, arrow_cast_name
+from leman_core.functions.column_checks import unknown_column_text
+from leman_core.model.row_ids import Ids
+from leman_core.model.service_errors import FailedPrecondition, LemanError
+from leman_core.sql import expressions, filters, time_values
+from leman_core.sql.expressions import Case
+from leman_core.sql.filters import Kind, Token, invalid_filter, tokenize
+from leman_core.storage.error_translation import LANCE_ERRORS
+from leman_core.storage.panics import panics_as_errors
+
+_INTEGER = re.compile(r"[\s(]*(-?)\s*(\d+)[\s)]*")
+_SORTS: dict[str, tuple[Callable[[pa.DataType], bool], ...]] = {
+    "numbers": (pt.is_integer, pt.is_floating, pt.is_decimal),
+    "text": (pt.is_string, pt.is_large_string, pt.is_string_view),
+    "bytes": (pt.is_binary, pt.is_large_binary, pt.is_binary_view),
+    "dates and timestamps": (pt.is_date, pt.is_timestamp),
+    "times of day": (pt.is_time,),
+    "durations": (pt.is_duration,),
+    "truth values": (pt.is_boolean,),
+}
+_FINER = list(ARROW_CAST_UNITS)
+
+
+def sort_of(kind: pa.DataType) -> str:
+    """Return what values of a type are, in the words of `_SORTS`.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, for any other type.
+    """
+    found = next((sort for sort, tests in _SORTS.items() if any(test(kind) for test in tests)), None)
+    if found is None:
+        raise invalid_filter(
+            f"CASE gives {kind}, which is not supported: numbers, text, bytes, times and truth values are"
+        )
+    return found
+
+
+def common_type(
+    values: Sequence[str], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
+) -> pa.DataType:
+    """Return the type that has all values of these expressions.
+
+    Args:
+        kinds: their types, not all of them NULL's.
+        type_of: what Lance gives for an expression.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER, where there is none.
+    """
+    plain = [kind.value_type if pt.is_dictionary(kind) else kind for kind in kinds]
+    branches = {(text, kind) for text, kind in zip(values, plain, strict=True) if not pt.is_null(kind)}
+    sorts = {sort_of(kind) for _, kind in branches}
+    if sorts == {"numbers", "text"}:
+        branches, sorts = {(text, kind) for text, kind in branches if sort_of(kind) == "text"}, {"text"}
+    if len(sorts) > 1:
+        raise invalid_filter(f"CASE gives {' and '.join(sorted(sorts))}: cast its branches to one type")
+    distinct = list(dict.fromkeys(kind for kind in plain if kind in {kind for _, kind in branches}))
+    if len(distinct) == 1:
+        return distinct[0]
+    if sorts == {"numbers"}:
+        return _number(branches, distinct, type_of)
+    return _of_time(distinct) if not sorts & {"text", "bytes"} else _by_lance(distinct, type_of)
+
+
+def _of_time(kinds: Sequence[pa.DataType]) -> pa.DataType:
+    stamps = [kind for kind in kinds if pt.is_timestamp(kind)]
+    if not stamps and pt.is_date(kinds[0]):
+        return pa.date64()
+    unit = max((kind.unit for kind in stamps or kinds), key=_FINER.index)
+    if stamps:
+        return pa.timestamp(unit, next((kind.tz for kind in stamps if kind.tz), None))
+    if pt.is_duration(kinds[0]):
+        return pa.duration(unit)
+    return pa.time32(unit) if unit in {"s", "ms"} else pa.time64(unit)
+
+
+def _number(
+    branches: Iterable[tuple[str, pa.DataType]], kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]
+) -> pa.DataType:
+    """Return the common type of numbers.
+
+    Whole numbers that are written out take the type of the other branches, if it has them.
+    """
+    written = {text: match for text, _ in branches if (match := _INTEGER.fullmatch(text)) is not None}
+    others = [kind for kind in kinds if any(kind == of and text not in written for text, of in branches)]
+    if others:
+        found = _of_numbers(others, type_of)
+        if all(_has(found, int(match[1] + match[2])) for match in written.values()):
+            return found
+    return _of_numbers(kinds, type_of)
+
+
+def _of_numbers(kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]) -> pa.DataType:
+    if any(map(pt.is_floating, kinds)) and any(map(pt.is_decimal, kinds)):
+        return pa.float64()
+    found = _by_lance(kinds, type_of)
+    for kind in kinds:
+        if pt.is_decimal(found) and _whole_digits(kind) > found.precision - found.scale:
+            raise invalid_filter(
+                f"CASE gives {' and '.join(map(str, kinds))}, which no type has: cast its branches to one type"
+            )
+    return found
+
+
+def _by_lance(kinds: Sequence[pa.DataType], type_of: Callable[[str], pa.DataType]) -> pa.DataType:
+    found, *others = kinds
+    for kind in others:
+        some = f"arrow_cast(NULL, '{arrow_cast_name(found)}')"
+        found = type_of(f"nvl2({some}, {some}, arrow_cast(NULL, '{arrow_cast_name(kind)}'))")
+    return found
+
+
+def _whole_digits(kind: pa.DataType) -> int:
+    if pt.is_decimal(kind):
+        return int(kind.precision - kind.scale)
+    return len(str((1 << (kind.bit_width - pt.is_signed_integer(kind))) - 1))
+
+
+def _has(kind: pa.DataType, number: int) -> bool:
+    if pt.is_decimal(kind):
+        return bool(len(str(abs(number))) <= kind.precision - kind.scale)
+    if not pt.is_integer(kind):
+        return True
+    signed = pt.is_signed_integer(kind)
+    bits = kind.bit_width - signed
+    return bool(-(1 << bits) * signed <= number < 1 << bits)
+
+
+_RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
+_PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
+_NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
+_PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
+_NO_TIME = re.compile(r"literal Utf8.*literal of type '(Timestamp|Date)")
+_NO_COLUMN = "Scans must request at least one column"
+
+
+def clean_message(message: str) -> str:
+    """Return Lance's own sentence, without paths of its sources and names of its error classes."""
+    text = _RUST_PATH.sub("", message).strip()
+    text = re.sub(r"LanceError\(\w+\): ", "", text)
+    parser = _PARSER.search(text)
+    if parser:
+        return parser[1]
+    for prefix in _PREFIXES:
+        text = text.replace(prefix, "")
+    return text.split("\n")[0][:500]
+
+
+def expression_error(error: Exception, columns: list[str]) -> LemanError:
+    """Return the error for an expression that Lance does not take on a table with these columns."""
+    text = clean_message(str(error))
+    if _NO_COLUMN in text:
+        return expressions.invalid_expression("it reads no column of the table: every row would get the same value")
+    missing = _unknown_column(text, columns)
+    if not missing:
+        return expressions.invalid_expression(text)
+    return FailedPrecondition("INPUT_COLUMN_MISSING", missing, columns=_missing_name(text))
+
+
+def filter_message(error: Exception, columns: list[str]) -> str:
+    """Return what is wrong with a filter that Lance does not take on a table with these columns."""
+    text = clean_message(str(error))
+    if "INTERVAL" in text:
+        return f"{text}; intervals are understood after now() and current_date: now() - interval '30 days'"
+    if _NO_TIME.search(text):
+        return f"{text}; write times like timestamp '2024-06-01' or date '2024-06-01'"
+    return _unknown_column(text, columns) or text
+
+
+def _unknown_column(text: str, columns: list[str]) -> str:
+    """Return what to say about a column that Lance does not find; empty where that is not what it says."""
+    name = _missing_name(text)
+    if not name:
+        return ""
+    return unknown_column_text(name, columns)
+
+
+def _missing_name(text: str) -> str:
+    """Return the column that Lance does not find; empty where that is not what it says."""
+    unknown = _NO_FIELD.search(text)
+    return "" if unknown is None else unknown["plain"] or unknown["quoted"].replace('""', '"')
+
+
+_FUNCTIONS = frozenset({"regexp_like", "regexp_match"})
+_OPENING, _CLOSING = frozenset("(["), frozenset(")]")
+
+
+def check_patterns(sql: str) -> None:
+    """Refuse regular expressions that do not compile, or are too large once they are compiled.
+
+    Those that a column has, or that are computed, show at its rows.
+
+    Raises:
+        InvalidArgument: INVALID_FILTER.
+    """
+    for arguments in _arguments(filters.tokenize(sql)):
+        if len(arguments) > 1 and all(len(given) == 1 and given[0].kind is Kind.STRING for given in arguments[1:]):
+            pattern, *flags = (given[0].text for given in arguments[1:])
+            fault = _fault(pattern, tuple(flags))
+            if fault:
+                raise filters.invalid_filter(f"the regular expression {pattern[:100]} cannot be used: {fault}")
+
+
+def _arguments(found: Sequence[Token]) -> Iterator[list[list[Token]]]:
+    """Yield the arguments of each call with a regular expression."""
+    for at, token in enumerate(found[:-1]):
+        if token.name.lower() not in _FUNCTIONS or found[at + 1].text != "(":
+            continue
+        depth, arguments = 0, [list[Token]()]
+        for inner in found[at + 2 :]:
+            depth += (inner.text in _OPENING) - (inner.text in _CLOSING)
+            if depth < 0:
+                break
+            if inner.text == "," and not depth:
+                arguments.append([])
+            else:
+                arguments[-1].append(inner)
+        yield arguments
+
+
+@lru_cache(maxsize=256)
+def _fault(pattern: str, flags: tuple[str, ...]) -> str:
+    """Return what is wrong with a regular expression, by trying it on one row; empty: nothing is."""
+    row = lance.write_dataset(pa.table({"s": [""]}), "memory://patterns.lance")
+    arguments = ", ".join(("s", pattern, *flags))
+    try:
+        with panics_as_errors():
+            row.to_table(filter=f"regexp_match({arguments}) IS NULL")
+    except (OSError, ValueError, pa.ArrowException) as error:
+        text = str(error)
+        if "CompiledTooBig" in text or "size limit" in text:
+            return "it is too large once it is compiled: repeat less in it"
+        if "regular expression" in text.lower() or "regex" in text.lower():
+            return (
+                "it does not compile: brackets that do not match, or what this dialect lacks (look-around, references)"
+            )
+    return ""
+
+
+#: What Lance raises for an expression that it cannot plan.
+ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError)
+
+
+class Dialect:
+    """What translates for one version of a table. For many threads at once."""
+
+    def __init__(self, dataset: lance.LanceDataset) -> None:
+        self._dataset = dataset
+        self._known: dict[str, str] = {}
+
+    def lance(self, sql: str) -> str:
+        """Return a checked filter or expression as Lance reads it; mostly the same text.
+
+        What a table or view has stored is bounded here, so that nothing ends the process that others wrote.
+
+        Raises:
+            InvalidArgument: INVALID_FILTER.
+            Exception: what Lance raises for a part that it cannot plan (`ERRORS`).
+        """
+        if sql not in self._known:
+            if problem := filters.stored_nesting_problem(sql):
+                raise invalid_filter(problem)
+            self._known[sql] = self._translated(sql)
+        return self._known[sql]
+
+    def type_of(self, expression: str) -> pa.DataType:
+        """Return what an expression in Lance's own words gives. Reads no rows. Raises `ERRORS`."""
+        columns = {"value": f"({expression})", "row": "_rowid"}  # Lance refuses to read no column at all
+        with panics_as_errors():
+            return self._dataset.scanner(columns=columns).projected_schema.field("value").type
+
+    def _translated(self, sql: str) -> str:
+        found = tokenize(sql)
+        has_case = any(token.kind is Kind.WORD and token.lower == "case" for token in found)
+        if not has_case and not time_values.mentions_times(found):
+            return sql
+        while has_case and (case := expressions.first_case(sql, tokenize(sql))) is not None:
+            sql = f"{sql[: case.begin]} {self._without_case(case)} {sql[case.end :]}".strip()
+        return time_values.with_typed_times(sql, self._type_if_any)
+
+    def _type_if_any(self, expression: str) -> pa.DataType | None:
+        try:
+            return self.type_of(expression)
+        except ERRORS:
+            return None  # Lance says of the whole text what is wrong with it
+
+    def _without_case(self, case: Case) -> str:
+        conditions = [self._condition(case.operand, when) for when, _ in case.branches]
+        values = [self._translated(value) for value in (*(then for _, then in case.branches), case.otherwise)]
+        kinds = [self.type_of(value) for value in values]
+        if all(pt.is_null(kind) for kind in kinds):
+            raise invalid_filter("CASE is NULL for every row, of no type; write cast(NULL as …)")
+        common = common_type(values, kinds, self.type_of)
+        if pt.is_boolean(common):
+            # of truth values Lance would make AND and OR, and compute all branches
+            numbers = [f"cast(({value}) as bigint)" for value in values]
+            return f"({_chosen(conditions, numbers, _as_number)} = 1)"
+        name = arrow_cast_name(common)
+        alike = [v if kind == common else f"arrow_cast({v}, '{name}')" for v, kind in zip(values, kinds, strict=True)]
+        return _chosen(conditions, alike, lambda condition: _as(common, condition))
+
+    def _condition(self, operand: str, when: str) -> str:
+        if operand:
+            when = f"({operand}) = {when if len(tokenize(when)) == 1 else f'({when})'}"
+        made = self._translated(when)
+        kind = self.type_of(made)
+        if not (pt.is_boolean(kind) or pt.is_null(kind)):
+            raise invalid_filter(f"WHEN needs a condition, {when} is {kind}")
+        return made
+
+
+def _chosen(conditions: Sequence[str], values: Sequence[str], marked: Callable[[str], str]) -> str:
+    """Return the value of the first condition that holds, or the last of the values.
+
+    `marked` makes of a condition a value, of the values' sort, that is NULL where it does not hold.
+    """
+    *values, result = values
+    for condition, value in zip(reversed(conditions), reversed(values), strict=True):
+        result = f"nvl2({marked(condition)}, {value}, {result})"
+    return result
+
+
+def _as(kind: pa.DataType, condition: str) -> str:
+    """Return a value of a type that is not of truth; the number is 0, which all types of numbers and times have."""
+    if sort_of(kind) in {"text", "bytes"}:
+        return f"arrow_cast({_as_text(condition)}, '{arrow_cast_name(kind)}')"
+    number = f"1 - {_as_number(condition)}"
+    if pt.is_time32(kind):
+        number = f"arrow_cast({number}, 'Int32')"
+    return f"arrow_cast({number}, '{arrow_cast_name(kind)}')"
+
+
+def _as_number(condition: str) -> str:
+    return f"nullif(cast(({condition}) as bigint), 0)"
+
+
+def _as_text(condition: str) -> str:
+    return f"nullif(cast(({condition}) as string), 'false')"
+
+
+_Read = Callable[[Ids], object]
+
+
+def failed_row(ids: Ids, inputs: _Read, values: _Read) -> tuple[int, Exception] | None:
+    """Return the first row of which the SQL's `inputs` can be read and its `values` cannot, and why.
+
+    Returns:
+        None where there is no such row.
+    """
+    error = _failure(ids, inputs, values)
+    while error is not None and len(ids) > 1:
+        middle = len(ids) // 2
+        first = _failure(ids[:middle], inputs, values)
+        if first is None:
+            ids, error = ids[middle:], _failure(ids[middle:], inputs, values)
+        else:
+            ids, error = ids[:middle], first
+    return None if error is None else (int(ids[0]), error)
+
+
+def _failure(ids: Ids, inputs: _Read, values: _Read) -> Exception | None:
+    try:
+        inputs(ids)
+    except LANCE_ERRORS:
+        return None
+    try:
+        values(ids)
+    except LANCE_ERRORS as error:
+        return error
+    return None
+
+
+def expression_failed(row_id: int, version: int, uri: str, error: Exception) -> FailedPrecondition:
+    """Return the error of SQL that has no value for a row."""
+    return FailedPrecondition(
+        "EXPRESSION_FAILED",
+        f"The view's SQL has no value for the row with id {row_id} in version {version} of its source: "
+        f"{clean_message(str(error))}. Change the row, or make the view anew with SQL that allows for it, such as "
+        "try_cast(…) or x / nullif(y, 0); an AND or OR before it need not keep it from being evaluated",
+        row_id=row_id,
+        source_version=version,
+        uri=uri,
+    )

@@ -1,0 +1,463 @@
+"""Read tables: manifests, filters, listings, incarnations, indexes.
+
+Read tables: manifests, filters, listings. Nothing is written here.
+
+Which of all tables and views that had one place is there now.
+
+Indexes of a table: how much of it they cover.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import lance
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from leman_core.functions import arrow_types
+from leman_core.model.service_errors import InvalidArgument, NotFound
+from leman_core.model.table import Fragment, IndexCoverage, TableField, TableSnapshot
+from leman_core.sql import expressions, filters
+from leman_core.storage import lance_sql
+from leman_core.storage.database_roots import EVERYWHERE, DatabaseRoots
+from leman_core.storage.error_translation import table_error, using_storage
+from leman_core.storage.filesystems import check_bucket, filesystem_of
+from leman_core.storage.lance_sql import Dialect, expression_error, filter_message
+from leman_core.storage.locations import TABLE_ENDING, canonical_database, check_table_name
+from leman_core.storage.manifest import (
+    collector_paused,
+    manifest_bytes,
+    parse_fragments,
+    read_fragments,
+    walk_fragments,
+)
+from leman_core.storage.opening import open_latest, open_version
+from leman_core.storage.panics import panics_as_errors
+from leman_core.storage.storage_errors import on_one_line, storage_failed, translating_os_errors
+
+INCARNATION_KEY = "leman.incarnation"
+_VERSIONS = "_versions"
+
+_TAGS_LISTED = 40
+#: A manifest of so many bytes is sent to workers: that of some hundred fragments.
+_SENT_BYTES = 1 << 16
+#: Up to this many fragments are read one by one: to parse a manifest of a thousand takes 8 ms.
+_FEW_FRAGMENTS = 32
+#: Types of views: Lance computes with them, and stores none.
+_PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def snapshot_of(uri: str, dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> TableSnapshot:
+    """Return what an opened version says of itself, with fragments that were read from it."""
+    return TableSnapshot(
+        uri=uri,
+        version=int(dataset.version),
+        incarnation=dataset.config().get(INCARNATION_KEY, ""),
+        fields=fields_of(dataset),
+        fragments=fragments,
+        stable_row_ids=bool(dataset.has_stable_row_ids),
+        metadata=dataset.schema.metadata or {},
+        file_format=file_format(dataset),
+    )
+
+
+def _worth_sending(manifest: bytes | None) -> bytes:
+    """Return a manifest that workers are sent: they need not read it, and others may clean its version up."""
+    return manifest if manifest is not None and len(manifest) <= _SENT_BYTES else b""
+
+
+class LanceTables:
+    """What reads tables through Lance.
+
+    See `leman_core.model.work.TableReader`.
+
+    Every call opens the table anew: a kept handle would have to be asked for news anyway.
+
+    Args:
+        roots: below which a table has to lie, whoever names it: stored definitions do, too.
+    """
+
+    def __init__(self, roots: DatabaseRoots = EVERYWHERE) -> None:
+        self._roots = roots
+
+    def snapshot(self, uri: str, version: int = 0, only: Collection[int] | None = None) -> TableSnapshot:
+        """Return a version of the table (0: latest).
+
+        Args:
+            only: ids of the fragments that are wanted. Where they are few, no others are read.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
+            LemanError: what else `table_errors.table_error` gives.
+        """
+        dataset = self._open(uri, version)
+        try:
+            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+                found = snapshot_of(uri, dataset, ())
+        except (ValueError, OSError) as error:
+            raise table_error(uri, error, version) from None
+        if only is not None and len(only) <= _FEW_FRAGMENTS:
+            return replace(found, fragments=walk_fragments(dataset, only))
+        serialized = manifest_bytes(dataset)
+        del dataset
+        with collector_paused():
+            fragments = parse_fragments(serialized)
+        if fragments is None:
+            fragments = walk_fragments(self._open(uri, found.version))
+        return replace(found, fragments=fragments, manifest=_worth_sending(serialized))
+
+    def dataset(self, uri: str, version: int = 0) -> lance.LanceDataset:
+        """Return a version of the table (0: latest) as Lance's own dataset, for the packages that know Lance.
+
+        Raises:
+            NotFound: TABLE_NOT_FOUND, VERSION_NOT_FOUND.
+            LemanError: what else `table_errors.table_error` gives.
+        """
+        return self._open(uri, version)
+
+    def latest_version(self, uri: str) -> int:
+        """Return the number of the latest version.
+
+        Raises:
+            LemanError: what `table_errors.table_error` gives.
+        """
+        return int(self._open(uri, 0).version)
+
+    def tagged(self, uri: str, tag: str) -> int:
+        """Return the version of the main branch that a tag stands for.
+
+        Raises:
+            NotFound: TAG_NOT_FOUND, also for a tag of another branch; TABLE_NOT_FOUND.
+        """
+        tags = self._open(uri, 0).tags.list()
+        if tag in tags:
+            version, branch = int(tags[tag]["version"]), tags[tag].get("branch")
+            if not branch:
+                return version
+            raise NotFound(
+                "TAG_NOT_FOUND",
+                f"Tag '{tag}' of table {uri} is on branch '{branch}' (version {version} there); the services read the "
+                "main branch only. Tag a version of the main branch, or read the branch with lance",
+                uri=uri,
+                tag=tag,
+                branch=branch,
+            )
+        listed = ", ".join(sorted(tags)[:_TAGS_LISTED]) or "none"
+        raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
+
+    def check_filter(self, uri: str, where: str, version: int = 0) -> None:
+        """Check an expression by `leman_core.sql.filters` and by Lance on this version of the table (0: latest).
+
+        Reads no rows.
+
+        Raises:
+            InvalidArgument: INVALID_FILTER, where one of the two refuses it.
+        """
+        dataset = self._open(uri, version)
+        columns = dataset.schema.names
+        filters.check_filter(where, columns)
+        expressions.check_cases(filters.tokenize(where))
+        lance_sql.check_patterns(where)
+        expressions.check_json_use(where, dataset.schema)
+        expressions.check_packed(where, dataset.schema)
+        try:
+            spoken = Dialect(dataset).lance(where)
+        except lance_sql.ERRORS as error:
+            raise filters.invalid_filter(filter_message(error, columns)) from None
+        _explain(dataset, spoken, columns)
+        try:
+            _explain(dataset, f"({spoken})", columns)
+        except InvalidArgument:  # Lance ignores what comes after a complete expression: `id > 0 LIMIT 1`
+            raise filters.invalid_filter("something follows a complete expression; AND or OR missing?") from None
+
+    def expression_type(
+        self,
+        uri: str,
+        expression: str,
+        version: int = 0,
+        also: Sequence[pa.Field] = (),
+        *,
+        may_be_constant: bool = False,
+    ) -> pa.DataType:
+        """Return the type of what a checked expression gives on a version of this table (0: latest).
+
+        Reads no rows.
+
+        Args:
+            also: columns that the table is about to get.
+            may_be_constant: whether it may read no column, and be NULL of no type.
+
+        Raises:
+            InvalidArgument: INVALID_EXPRESSION.
+            FailedPrecondition: INPUT_COLUMN_MISSING.
+        """
+        dataset = self._open(uri, version)
+        if also:
+            dataset = _with_columns(dataset, also, expression)
+        try:
+            expressions.check_cases(filters.tokenize(expression))
+            lance_sql.check_patterns(expression)
+            expressions.check_json_use(expression, dataset.schema)
+            expressions.check_packed(expression, dataset.schema)
+            spoken = Dialect(dataset).lance(expression)
+            with panics_as_errors():
+                row = {"row": "_rowid"} if may_be_constant else {}
+                schema = dataset.scanner(columns={"value": f"({spoken})", **row}).projected_schema
+        except InvalidArgument as error:
+            raise expressions.invalid_expression(error.message.removeprefix("Invalid filter: ")) from None
+        except lance_sql.ERRORS as error:
+            raise expression_error(error, dataset.schema.names) from None
+        found = schema.field(0).type
+        if pa.types.is_null(found) and not may_be_constant:
+            raise expressions.invalid_expression("it is NULL for every row, of no type; write cast(NULL as …)")
+        return _PLAIN.get(found, found)
+
+    def list_tables(self, database: str) -> list[str]:
+        """Return the names of the tables in a database, sorted; none where there is no such folder yet.
+
+        Raises:
+            FailedPrecondition: STORAGE_DENIED, STORAGE_MISSING.
+            Unavailable: STORE_UNAVAILABLE.
+        """
+        place = canonical_database(database)
+        try:
+            names = _listed_in(place)
+        except (OSError, ValueError) as error:
+            said = on_one_line(str(error))
+            raise storage_failed(error, f"The tables of {place} cannot be listed: {said}", place) from None
+        if not names:
+            check_bucket(place)
+        return names
+
+    def existing_data_files(self, uri: str, files: Iterable[str]) -> set[str]:
+        """Return those of the named files that lie in the table's data folder.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        wanted = sorted(set(files))
+        with translating_os_errors(f"Files of table {uri}", uri):
+            filesystem, root = filesystem_of(uri)
+            infos = filesystem.get_file_info([f"{root}/data/{file}" for file in wanted])
+        return {f for f, info in zip(wanted, infos, strict=True) if info.type == pafs.FileType.File}
+
+    def check_place(self, uri: str) -> None:
+        """Refuse a table that does not lie where the service may work.
+
+        Raises:
+            PermissionDenied: DATABASE_NOT_ALLOWED.
+        """
+        self._roots.check(uri)
+
+    def _open(self, uri: str, version: int) -> lance.LanceDataset:
+        self.check_place(uri)
+        try:
+            return open_version(uri, version)
+        except (ValueError, OSError) as error:
+            raise table_error(uri, error, version) from None
+
+
+def database_exists(database: str) -> bool:
+    """Tell whether there is a folder where a database is to be.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    with translating_os_errors(f"The database {database}", database):
+        filesystem, root = filesystem_of(database)
+        try:
+            is_there = bool(filesystem.get_file_info(root).type == pafs.FileType.Directory)
+        except OSError:
+            filesystem.get_file_info(pafs.FileSelector(root))  # which may say why: an answer to HEAD has no words
+            raise
+    if not is_there:
+        check_bucket(database)
+    return is_there
+
+
+def _listed_in(place: str) -> list[str]:
+    filesystem, root = filesystem_of(place)
+    entries = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+    folders = [e.base_name for e in entries if e.type == pafs.FileType.Directory]
+    names = sorted(name for name in folders if name.endswith(TABLE_ENDING) and _can_be_table(name))
+    # a folder with files and no version is a view that is being made, or whose maker died
+    versions = filesystem.get_file_info([f"{root}/{name}/{_VERSIONS}" for name in names])
+    made = (name for name, found in zip(names, versions, strict=True) if found.type == pafs.FileType.Directory)
+    return [name.removesuffix(TABLE_ENDING) for name in made]
+
+
+def _can_be_table(folder: str) -> bool:
+    try:
+        check_table_name(folder.removesuffix(TABLE_ENDING), "table")
+    except InvalidArgument:
+        return False
+    return True
+
+
+def current_file(uri: str, fragment_id: int, field_ids: Collection[int]) -> str:
+    """Return the name of the file that holds a column in the latest version of a fragment; empty: none does.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives where the table cannot be opened.
+    """
+    with using_storage(uri):
+        fragment = open_latest(uri).get_fragment(fragment_id)
+        files = fragment.metadata.files if fragment is not None else []
+        return next((file._path for file in files if not set(field_ids).isdisjoint(file.fields)), "")
+
+
+def fields_of(dataset: lance.LanceDataset) -> tuple[TableField, ...]:
+    """Return the top-level columns, with the Lance ids of each and of its children."""
+    pairs = zip(dataset.schema, dataset.lance_schema.fields(), strict=True)
+    return tuple(_field(arrow, field) for arrow, field in pairs)
+
+
+def file_format(dataset: lance.LanceDataset) -> tuple[int, int]:
+    """Return the version of the file format that the table's data is written in."""
+    major, minor = dataset.data_storage_version.split(".")
+    return int(major), int(minor)
+
+
+def _field(arrow: pa.Field, field: Any) -> TableField:
+    children: tuple[TableField, ...] = ()
+    if pa.types.is_nested(arrow.type) and not arrow_types.is_blob(arrow):
+        children = tuple(_field(*pair) for pair in _inner_fields(arrow.type, field))
+    return TableField(arrow, tuple(field_ids(field)), children)
+
+
+def _inner_fields(kind: pa.DataType, field: Any) -> Iterable[tuple[pa.Field, Any]]:
+    """Return the fields that lie in a nested type directly, with what Lance has of them."""
+    if pa.types.is_map(kind):
+        return zip((kind.key_field, kind.item_field), field.children()[0].children(), strict=True)
+    if pa.types.is_fixed_size_list(kind):  # one piece to Lance
+        return ()
+    return zip((kind.field(at) for at in range(kind.num_fields)), field.children(), strict=True)
+
+
+def field_ids(field: Any) -> list[int]:
+    """Return the ids of a field and its children, in file order."""
+    found = [field.id()]
+    for child in field.children():
+        found += field_ids(child)
+    return found
+
+
+def _explain(dataset: lance.LanceDataset, where: str, columns: list[str]) -> None:
+    try:
+        dataset.scanner(columns=[], with_row_id=True, filter=where).explain_plan()
+    except Exception as error:  # noqa: BLE001 - Lance raises ValueError, OSError and panics alike
+        raise filters.invalid_filter(filter_message(error, columns)) from None
+
+
+def open_table(uri: str, *, cache_bytes: int | None = None) -> lance.LanceDataset:
+    """Return the latest version; `cache_bytes` as for `open_latest`.
+
+    Raises:
+        LemanError: what `table_error` gives.
+    """
+    try:
+        return open_latest(uri, cache_bytes=cache_bytes)
+    except (OSError, ValueError) as error:
+        raise table_error(uri, error) from None
+
+
+def _with_columns(dataset: lance.LanceDataset, also: Sequence[pa.Field], expression: str) -> lance.LanceDataset:
+    """Return a dataset without rows, in memory, that has what an expression reads of a table and of further columns."""
+    fields = {field.name: field for field in (*dataset.schema, *also)}
+    read = expressions.columns_of_expression(expression, list(fields))
+    if not any(field.name in read for field in also):
+        return dataset
+    schema = pa.schema([fields[name] for name in read])
+    written: Any = dataset.data_storage_version
+    return lance.write_dataset(schema.empty_table(), "memory://columns.lance", data_storage_version=written)
+
+
+#: Versions that are looked through for one from before a restore.
+_LOOKED_BACK = 50
+
+
+def incarnation_at(uri: str) -> str | None:
+    """Return the incarnation of the table or view at a place; empty: it has none; None: there is no table.
+
+    Raises:
+        LemanError: what else `open_table` raises.
+    """
+    try:
+        return str(open_table(uri).config().get(INCARNATION_KEY, ""))
+    except NotFound:
+        return None
+
+
+def is_other_table(uri: str, incarnation: str) -> bool:
+    """Tell whether another table or view than that of an incarnation has its place; where there is none, nothing has.
+
+    Lance restores a table's settings with its rows. So one that was restored to a version from before it had its
+    incarnation has none, and is the same all the same: versions before say so.
+
+    Raises:
+        LemanError: what `table_errors.table_error` gives, but for a table that is not there.
+    """
+    tables = LanceTables()
+    try:
+        latest = tables.dataset(uri)
+    except NotFound:
+        return False
+    now = latest.config().get(INCARNATION_KEY, "")
+    if now:
+        return bool(now != incarnation)
+    for version in range(latest.version - 1, max(0, latest.version - 1 - _LOOKED_BACK), -1):
+        with contextlib.suppress(NotFound):  # it was cleaned away
+            if tables.dataset(uri, version).config().get(INCARNATION_KEY, "") == incarnation:
+                return False
+    return True
+
+
+def index_coverage(
+    uri: str, columns: Collection[str] = (), names: Collection[str] = ()
+) -> tuple[int, list[IndexCoverage]]:
+    """Return the latest version, and its indexes by name.
+
+    Reads no rows.
+
+    Args:
+        columns: only indexes on one of these; empty: on any.
+        names: only these; empty: any.
+
+    Raises:
+        LemanError: what `open_table` raises.
+    """
+    dataset = open_table(uri)
+    return int(dataset.version), index_coverage_of(dataset, columns, names)
+
+
+def index_coverage_of(
+    dataset: lance.LanceDataset, columns: Collection[str], names: Collection[str]
+) -> list[IndexCoverage]:
+    """Return the indexes as `coverage` does, of a table that is open."""
+    wanted = [
+        index
+        for index in dataset.describe_indices()
+        if (not columns or set(columns) & set(index.field_names)) and (not names or index.name in names)
+    ]
+    if not wanted:
+        return []
+    rows = {fragment.fragment_id: fragment.live_rows for fragment in read_fragments(dataset)}
+    found = []
+    for index in sorted(wanted, key=lambda index: index.name):
+        covered = rows.keys() & set().union(*(segment.fragment_ids for segment in index.segments))
+        left_out = sum(count for fragment_id, count in rows.items() if fragment_id not in covered)
+        found.append(
+            IndexCoverage(
+                name=index.name,
+                kind=index.index_type,
+                columns=tuple(index.field_names),
+                fragments=len(rows),
+                fragments_covered=len(covered),
+                rows_left_out=left_out,
+            )
+        )
+    return found

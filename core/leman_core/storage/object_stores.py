@@ -1,0 +1,162 @@
+"""How this process reaches object stores: the active options of each, its endpoint, and what Lance calls them.
+
+How this process reaches object stores: what it was told of them, and what Lance and pyarrow call that.
+
+Nothing is told of a store that no options cover: then both libraries go by the environment of the process.
+
+What this process knows of object stores. One place for the whole process, as every room of it opens files.
+
+Where the store of a place answers, as far as settings and environment say.
+
+What Lance calls the options of a store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Protocol
+
+from leman_core.model.databases import StoreOptions
+from leman_core.storage.locations import in_object_store
+
+
+class StoreSource(Protocol):
+    """Where options of stores come from. Safe for threads."""
+
+    def stores(self) -> tuple[StoreOptions, ...]:
+        """Return the options as they are now: credentials may be other ones than before."""
+        ...
+
+    def was_renewed(self, options: StoreOptions) -> bool:
+        """Look whether options are not those that the store may just have been asked with."""
+        ...
+
+
+class GivenStores:
+    """Options that were given once, as a worker has them from its executor."""
+
+    def __init__(self, stores: Iterable[StoreOptions] = ()) -> None:
+        self._stores = tuple(stores)
+
+    def stores(self) -> tuple[StoreOptions, ...]:
+        """Return them; see `StoreSource`."""
+        return self._stores
+
+    def was_renewed(self, options: StoreOptions) -> bool:  # noqa: ARG002
+        """Return False; see `StoreSource`."""
+        return False
+
+
+_source: StoreSource = GivenStores()
+
+
+def set_store_source(source: StoreSource) -> None:
+    """Go by this source from now on."""
+    global _source  # noqa: PLW0603 -- it is the process's
+    _source = source
+
+
+def options_of(uri: str) -> StoreOptions | None:
+    """Return the options of what lies at a uri: those with the longest root; None where no options cover it."""
+    if not in_object_store(uri):
+        return None
+    found = [options for options in _source.stores() if options.covers(uri)]
+    return max(found, key=lambda options: len(options.root), default=None)
+
+
+def were_renewed(uri: str) -> bool:
+    """Look whether the options of what lies at a uri are new: what was refused lately may have come with others."""
+    options = options_of(uri)
+    return options is not None and _source.was_renewed(options)
+
+
+def is_left_out(uri: str) -> bool:
+    """Tell whether there are options of stores, and a place in one is covered by none of them."""
+    return in_object_store(uri) and bool(_source.stores()) and options_of(uri) is None
+
+
+def options_for(uris: Iterable[str]) -> tuple[StoreOptions, ...]:
+    """Return the options that cover these uris, each once; for who reads and writes there, and nowhere else."""
+    found = (options_of(uri) for uri in uris)
+    return tuple(dict.fromkeys(options for options in found if options is not None))
+
+
+def checkpoint_places() -> tuple[str, ...]:
+    """Return the places at which options of stores keep checkpoints apart from tables, without a trailing `/`."""
+    return tuple(options.checkpoint_uri.rstrip("/") for options in _source.stores() if options.checkpoint_uri)
+
+
+#: Where pyarrow and Lance look for an endpoint of S3 that no options name.
+_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+
+
+def endpoint_of(place: str) -> str:
+    """Return the url that options or environment give for the store of a place; empty: the provider's own."""
+    options = options_of(place)
+    endpoint = options.endpoint if options is not None else ""
+    return endpoint or next((os.environ[name] for name in _VARIABLES if os.environ.get(name)), "")
+
+
+def lance_options(uri: str) -> dict[str, str] | None:
+    """Return the `storage_options` with which Lance is to open what lies at a uri; None: it is told nothing."""
+    options = options_of(uri)
+    if options is None:
+        return None
+    authority = uri.partition("://")[2].partition("/")[0]
+    named = _NAMED[options.scheme](options, authority)
+    return {name: value for name, value in named.items() if value}
+
+
+def _s3(options: StoreOptions, bucket: str) -> dict[str, str]:
+    return {
+        "aws_access_key_id": options.access_key_id,
+        "aws_secret_access_key": options.secret_access_key,
+        "aws_session_token": options.session_token,
+        "aws_region": options.region,
+        "aws_endpoint": _hosted(options.endpoint, bucket) if options.virtual_hosted else options.endpoint,
+        "aws_virtual_hosted_style_request": _true(options.virtual_hosted),
+        "aws_skip_signature": _true(options.anonymous),
+        "allow_http": _true(options.allow_http),
+    }
+
+
+def _hosted(endpoint: str, bucket: str) -> str:
+    """Return the endpoint with the bucket in front of the host: Lance takes it as it is then."""
+    scheme, _, host = endpoint.partition("://")
+    return f"{scheme}://{bucket}.{host}" if host else ""
+
+
+def _gs(options: StoreOptions, _bucket: str) -> dict[str, str]:
+    return {
+        "google_bearer_token": options.token,
+        "google_base_url": options.endpoint,
+        "google_skip_signature": _true(options.anonymous),
+        "allow_http": _true(options.allow_http),
+    }
+
+
+def _azure(options: StoreOptions, authority: str) -> dict[str, str]:
+    account = account_of(authority)
+    return {
+        "azure_storage_account_name": account,
+        "azure_storage_account_key": options.account_key,
+        "azure_storage_sas_token": options.sas_token,
+        "azure_storage_tenant_id": options.tenant_id,
+        "azure_storage_client_id": options.client_id,
+        "azure_storage_client_secret": options.client_secret,
+        "azure_storage_endpoint": f"{options.endpoint}/{account}" if options.endpoint else "",
+        "allow_http": _true(options.allow_http),
+    }
+
+
+def account_of(authority: str) -> str:
+    """Return the storage account in `container@account.dfs.core.windows.net`."""
+    return authority.partition("@")[2].partition(".")[0]
+
+
+def _true(is_so: bool) -> str:  # noqa: FBT001 -- the one thing that it says
+    return "true" if is_so else ""
+
+
+_NAMED = {"s3": _s3, "gs": _gs, "abfss": _azure}

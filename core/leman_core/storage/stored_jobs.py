@@ -1,0 +1,429 @@
+"""The job history as it is stored: records, the tail in an object store, the jobs that are open.
+
+A state of a job as a text of the history, with a digest of its own.
+
+The request stands in a field named after its kind, `backfill` or `refresh`: that is how a reader tells which it is.
+
+The tail of a job history: states of jobs that are not in its table yet, in an object store.
+
+An append to the table asks five requests of the store; an object that is put only where there is none, one. So an
+executor that is the only one of a database, and of one release with all other services, writes states of jobs as such
+objects, `<database>/_leman/jobs_tail/<number>.json`. Their numbers are their order, and leave none out: who puts the
+next one knows that nobody wrote since the one before, and of two who put it one learns that the other was faster.
+
+Now and then the tail is folded: states of jobs that have ended go into the table, and then an object is put that begins
+the tail anew, with the states of jobs that go on; those before it do not count any more, and are deleted later.
+`docs/decisions/0048-history-tail.md` says why nothing is lost by it, and nobody has a job twice.
+
+Jobs that have not ended, as the history of their database has them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import typing
+import uuid
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as pafs
+import structlog
+
+from leman_core.model import stored_documents
+from leman_core.model.garbage import OpenJob
+from leman_core.model.job import Job, JobState, newer_state
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import UNREADABLE, DataLoss, Unavailable
+from leman_core.model.view import RefreshSpec
+from leman_core.storage import whole_files
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.locations import OWN_FOLDER, TABLE_ENDING
+from leman_core.storage.storage_errors import STORE_UNAVAILABLE, translating_os_errors
+from leman_core.storage.whole_files import read_expected
+
+#: Stands as the state of a job that was deleted, beside the record that says so.
+DELETED = "DELETED"
+_REQUESTS = {BackfillSpec: "backfill", RefreshSpec: "refresh"}
+
+
+def _stored_type() -> type[msgspec.Struct]:
+    """Return the fields of `Job`, with one for each kind of request in the place of `request`.
+
+    msgspec cannot decode a union of dataclasses.
+    """
+    types = typing.get_type_hints(Job)
+    others = (field for field in dataclasses.fields(Job) if field.name != "request")
+    plain = [(field.name, types[field.name], *_default(field)) for field in others]
+    requests = [(name, kind | None, None) for kind, name in _REQUESTS.items()]
+    return msgspec.defstruct("StoredJob", [*plain, *requests], kw_only=True)
+
+
+def _default(field: dataclasses.Field[Any]) -> tuple[Any, ...]:
+    if field.default_factory is not dataclasses.MISSING:
+        return (msgspec.field(default_factory=field.default_factory),)
+    return () if field.default is dataclasses.MISSING else (field.default,)
+
+
+StoredJob = _stored_type()
+#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+_decoder = msgspec.json.Decoder(StoredJob)
+
+
+class CallCost(msgspec.Struct, frozen=True, gc=False):
+    """The part of a job's progress that tells what a row cost, and whether rows failed."""
+
+    rows_failed: int = 0
+    rows_evaluated: int = 0
+    udf_seconds: float = 0.0
+    read_seconds: float = 0.0
+
+
+class Asked(msgspec.Struct, frozen=True, gc=False):
+    """The part of a request that says what a job writes to: a column of a table, or a view."""
+
+    table: str = ""
+    column: str = ""
+    view: str = ""
+    columns: tuple[str, ...] = ()
+
+
+class JobHead(msgspec.Struct, frozen=True, gc=False):
+    """The part of a record by which a job is found, filtered and counted."""
+
+    job_id: str
+    state: JobState
+    created_at: float
+    request_id: str = ""
+    attempt: int = 1
+    executor: str = ""
+    udf_name: str = ""
+    udf_version: str = ""
+    progress: CallCost = CallCost()
+    backfill: Asked | None = None
+    refresh: Asked | None = None
+    labels: dict[str, str] = {}
+    initiator: str = ""
+    deleted: bool = False
+    table_version: int = 0
+
+
+_FORMAT = "format"
+
+
+class _Numbered(msgspec.Struct, frozen=True, gc=False):
+    """The part of a record that tells its format."""
+
+    format: int | None = None
+
+
+_format_decoder = msgspec.json.Decoder(_Numbered)
+_head_decoder = msgspec.json.Decoder(JobHead)
+
+
+def job_head(record: str) -> tuple[JobHead, str]:
+    """Return the head of a record, and the text of the whole of it, which `decode` takes.
+
+    It takes a fifth of the time of `decode`.
+
+    Raises:
+        DataLoss: RECORD_DAMAGED.
+        UnknownFormat: FORMAT_TOO_NEW.
+    """
+    if not is_sealed(record):
+        decode_job(record)
+        return _head_decoder.decode(record), record
+    try:
+        text = stored_documents.unseal_text(record)
+        _check_format(text)
+        found = _head_decoder.decode(text)
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise DataLoss("RECORD_DAMAGED", str(error)) from None
+    if (found.backfill is None) is (found.refresh is None):
+        raise DataLoss("RECORD_DAMAGED", "a job with 0 requests or 2")
+    return found, text
+
+
+def encode_job(job: Job) -> str:
+    """Return the job as JSON without what is as by default, sealed."""
+    fields = {_FORMAT: stored_documents.JOB.current, **_slim(job)}
+    fields[_REQUESTS[type(job.request)]] = fields.pop("request")
+    return stored_documents.seal_text(msgspec.json.encode(fields).decode())
+
+
+def _check_format(text: str) -> None:
+    stored_documents.JOB.check(_format_decoder.decode(text).format, "A record of the job history")
+
+
+def is_sealed(record: str) -> bool:
+    """Tell whether a record carries a digest."""
+    return not record.startswith("{")
+
+
+def decode_job(record: str) -> Job:
+    """Return the job of a record.
+
+    Of one that is not sealed, only that it makes sense is known.
+
+    Raises:
+        DataLoss: RECORD_DAMAGED.
+        UnknownFormat: FORMAT_TOO_NEW.
+    """
+    try:
+        text = stored_documents.unseal_text(record) if is_sealed(record) else record
+        _check_format(text)
+        fields = msgspec.structs.asdict(_decoder.decode(text))
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise DataLoss("RECORD_DAMAGED", str(error)) from None
+    requests = [request for name in _REQUESTS.values() if (request := fields.pop(name)) is not None]
+    if len(requests) != 1:
+        raise DataLoss("RECORD_DAMAGED", f"a job with {len(requests)} requests")
+    return Job(request=requests[0], **fields)
+
+
+def _slim(value: Any) -> Any:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field.name: _slim(getattr(value, field.name))
+            for field in dataclasses.fields(value)
+            if not _is_default(field, getattr(value, field.name))
+        }
+    if isinstance(value, tuple | list):
+        return [_slim(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _slim(item) for key, item in value.items()}
+    return value
+
+
+def _is_default(field: dataclasses.Field[Any], value: Any) -> bool:
+    if field.default is not dataclasses.MISSING:
+        return bool(value == field.default)
+    return field.default_factory is not dataclasses.MISSING and bool(value == field.default_factory())
+
+
+FOLDER = "jobs_tail"
+_SCHEME = "s3://"
+_ENDING = ".json"
+_DIGITS = 20
+#: Objects that are read at once.
+_READERS = 16
+#: Of one that is read in one request.
+_SMALL_BYTES = 1 << 20
+_TRIES = 3
+#: An object that does not count any more is deleted when the last one was put so long after it: whoever would put one
+#: of its number, as it knows of none, has looked at the tail in the meantime
+#: (`leman_executor.history.job_history`).
+KEPT_SECONDS = 600.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An object of the tail.
+
+    `records`: states of jobs as the table has them in its column `record`, in their order. `begins`: nothing before it
+    counts any more. `damage`: why it cannot be read; empty: it can.
+    """
+
+    number: int
+    records: tuple[str, ...] = ()
+    begins: bool = False
+    damage: str = ""
+    size_bytes: int = 0
+
+
+class HistoryTail:
+    """The tail of one database's job history; any number of threads may call it.
+
+    Where the storage cannot be used, calls raise what `storage_errors.failed` gives.
+    """
+
+    def __init__(self, database: str) -> None:
+        self.uri = f"{database.rstrip('/')}/{OWN_FOLDER}/{FOLDER}"
+
+    def since(self, number: int = 0) -> list[Entry]:
+        """Return what was put after an object, oldest first, as far as it counts.
+
+        It takes one listing, and a request for each object.
+
+        Args:
+            number: of the object; 0: all.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                return self._since(number)
+            except FileNotFoundError as error:  # it has not counted for long, and is deleted
+                if not tries_left:
+                    message = f"The tail {self.uri} cannot be read now: {error} was deleted meanwhile"
+                    raise Unavailable(STORE_UNAVAILABLE, message, uri=self.uri) from error
+        raise AssertionError("the last try returns or raises")
+
+    def _since(self, number: int) -> list[Entry]:
+        later = sorted((n for n in self._listed() if n > number), reverse=True)
+        found: list[Entry] = []
+        if not later:
+            return found
+        with ThreadPoolExecutor(min(_READERS, len(later)), thread_name_prefix="history-tail") as readers:
+            for at in range(0, len(later), _READERS):
+                for entry in readers.map(self._read, later[at : at + _READERS]):
+                    found.append(entry)
+                    if entry.begins:
+                        return found[::-1]
+        return found[::-1]
+
+    def put(self, number: int, records: Sequence[str], *, begins: bool = False) -> bool:
+        """Put the object of a number; False: somebody else has put one.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives; it may be there all the same.
+        """
+        document = {
+            "format": stored_documents.TAIL.current,
+            "id": uuid.uuid4().hex,
+            "records": list(records),
+            "begins": begins,
+        }
+        content = stored_documents.seal(document)
+        name = _name(number)
+        with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
+            if whole_files.create_object(self.uri, name, content):
+                return True
+            # it is this one where the answer was lost, and the request was made again
+            return read_expected(self.uri, name, _SMALL_BYTES) == content
+
+    def forget_before(self, number: int) -> None:
+        """Delete objects before this one, if they are old enough that nobody will put one of their numbers.
+
+        Both times are the store's.
+        """
+        listed = self._listed()
+        if not listed:
+            return
+        last = max(listed.values())
+        old = [_name(n) for n, at in listed.items() if n < number and at < last - KEPT_SECONDS]
+        if old:
+            with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
+                whole_files.delete_objects(self.uri, old)
+
+    def _listed(self) -> dict[int, float]:
+        """Return when each object was put, by its number."""
+        with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
+            filesystem, root = filesystem_of(self.uri)
+            try:
+                found = filesystem.get_file_info(pafs.FileSelector(root, allow_not_found=True))
+            except FileNotFoundError:
+                return {}
+        stems = ((info, info.base_name.removesuffix(_ENDING)) for info in found if info.base_name.endswith(_ENDING))
+        return {int(stem): (info.mtime_ns or 0) / 1e9 for info, stem in stems if stem.isdigit()}
+
+    def _read(self, number: int) -> Entry:
+        with translating_os_errors(f"The tail {self.uri} of a job history", self.uri):
+            content = read_expected(self.uri, _name(number), _SMALL_BYTES)
+        try:
+            document = stored_documents.unseal(content)
+            stored_documents.TAIL.check(document.get("format"), f"{self.uri}/{_name(number)}")
+            records = tuple(map(str, document["records"]))
+            return Entry(number, records, bool(document["begins"]), size_bytes=len(content))
+        except (ValueError, KeyError, TypeError) as error:
+            what = f"{self.uri}/{_name(number)} is damaged ({error}): the states of jobs in it are lost."
+            _log.error("damage", uri=self.uri, what=what)
+            return Entry(number, damage=what, size_bytes=len(content))
+
+
+def tail_of(database: str) -> HistoryTail | None:
+    """Return the tail of a database's job history; None: there is none where it lies."""
+    return HistoryTail(database) if database.startswith(_SCHEME) else None
+
+
+def tail_records(database: str) -> list[str]:
+    """Return the records of the tail, oldest first; look before the table is read, as what is folded is in both.
+
+    Raises:
+        DataLoss: RECORD_DAMAGED.
+        LemanError: what `storage_errors.failed` gives.
+    """
+    tail = tail_of(database)
+    entries: Iterable[Entry] = () if tail is None else tail.since()
+    found: list[str] = []
+    for entry in entries:
+        if entry.damage:
+            raise DataLoss("RECORD_DAMAGED", entry.damage)
+        found += entry.records
+    return found
+
+
+def _name(number: int) -> str:
+    return f"{number:0{_DIGITS}d}{_ENDING}"
+
+
+def open_jobs(uri: str) -> list[OpenJob]:
+    """Return the open jobs of one table, oldest first.
+
+    History knows a job before it writes anything, and until it ends, whoever runs it; a lease would not tell of a job
+    that waits to be taken over. Only of a refresh that is over within its call, in seconds, it is told the end alone.
+
+    Raises:
+        DataLoss: RECORD_DAMAGED, of the tail.
+        Unavailable: STORE_UNAVAILABLE.
+    """
+    database, _, name = uri.rpartition("/")
+    return _open_jobs(database, name.removesuffix(TABLE_ENDING))
+
+
+def open_jobs_of(database: str) -> list[str]:
+    """Return the ids of the open jobs of a database, oldest first.
+
+    Raises:
+        DataLoss: RECORD_DAMAGED, of the tail.
+        Unavailable: STORE_UNAVAILABLE.
+    """
+    return [job.job_id for job in _open_jobs(database.rstrip("/"), None)]
+
+
+def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
+    """Return the open jobs of a table; None: of all."""
+    tail = tail_records(database)
+    log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {database}")
+    rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
+    jobs: dict[str, Job] = {}
+    damaged: dict[str, OpenJob] = {}
+    for row in rows:
+        try:
+            job = decode_job(str(row["record"]))
+        except UNREADABLE:  # what lies beside the record, without a digest, says enough to let the job's files be
+            if table in (None, row["table"]) and not _has_ended(row["state"]):
+                job_id = str(row["job_id"])
+                damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
+            continue
+        if job.deleted or table in (None, job.request.table):  # what is left of a deleted job names no table
+            jobs[job.job_id] = newer_state(jobs.get(job.job_id), job)
+    for record in tail:
+        job = decode_job(record)
+        if job.deleted or table in (None, job.request.table):
+            jobs[job.job_id] = newer_state(jobs.get(job.job_id), job)
+    going_on = (job for job in jobs.values() if not job.state.terminal)
+    found = [OpenJob(job.job_id, job.column, job.created_at, job.incarnation) for job in going_on]
+    found += [job for job_id, job in damaged.items() if job_id not in jobs]
+    return sorted(found, key=lambda job: job.created_at)
+
+
+def _has_ended(state: object) -> bool:
+    """Tell whether a state is terminal. A word that is no state may have been any: its job counts as open."""
+    try:
+        return state == DELETED or JobState(state).terminal
+    except ValueError:
+        return False
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
+
+
+def _seconds(at: object) -> float:
+    return at.timestamp() if isinstance(at, datetime) else 0.0

@@ -1,0 +1,575 @@
+"""The files of a view that hold no data: evictions, failed rows, source records.
+
+The files of a view that are no data: lists of rows to be evicted and of failed ones, records of its source.
+
+Lists of the rows that leave a view, as files beside its data: written by a refresh, read when it is committed.
+
+The rows of a view that have no value because a function failed for them.
+
+They are a file in the view's folder `_refresh` that never changes. Its name has the digest of its content, and the
+view's metadata has the name and the counts.
+
+A record of a source version as one file: fragments with their files, deleted rows and row ids.
+
+What a view keeps of the source version that it is right for: fragments with their files, deleted rows and row ids.
+
+So a refresh can tell what changed since, although that version was cleaned away. See decision 18. A record is one file
+in the view's folder `_refresh`, and never changes. Its name has the digest of its content, and the view's metadata has
+the name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import uuid
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import lance
+import numpy as np
+import pyarrow as pa
+import xxhash
+
+from leman_core.model import stored_documents, view_metadata
+from leman_core.model.plan_columns import materialize
+from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, union
+from leman_core.model.row_positions import addresses_of, fragments_of, offsets_of
+from leman_core.model.service_errors import DataLoss, NotFound
+from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
+from leman_core.model.view import FailedNote, ViewQuery
+from leman_core.model.view_metadata import FAILED_PREFIX
+from leman_core.sql.expressions import columns_read
+from leman_core.storage import whole_files
+from leman_core.storage.error_translation import using_storage
+from leman_core.storage.filesystems import filesystem_of
+from leman_core.storage.lance_files import deleted_offsets
+from leman_core.storage.lance_tables import snapshot_of
+from leman_core.storage.locations import TABLE_ENDING
+from leman_core.storage.manifest import (
+    all_ids,
+    collector_paused,
+    ids_at,
+    inline_row_ids,
+    manifest_bytes,
+    parse_fragments,
+    walk_fragments,
+)
+from leman_core.storage.opening import open_version
+from leman_core.storage.source_rows import NO_ROWS, RowFacts
+from leman_core.storage.storage_errors import storage_failed
+
+#: The folder of a view that they lie in.
+REFRESH_FOLDER = "_refresh"
+
+
+def write_beside(uri: str, name: str, content: bytes) -> None:
+    """Write a file of a view that is no data.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives.
+    """
+    with using_storage(uri):
+        filesystem, root = filesystem_of(uri)
+        whole_files.put_whole_file(filesystem, f"{root}/{REFRESH_FOLDER}/{name}", content)
+
+
+def read_beside(uri: str, name: str) -> bytes | None:
+    """Return all of a file of a view that is no data; None where there is none.
+
+    Raises:
+        LemanError: as `write_beside`.
+    """
+    with using_storage(uri):
+        return bytes_beside(uri, name)
+
+
+def bytes_beside(uri: str, name: str) -> bytes | None:
+    """Return what `read_beside` does, for this package alone.
+
+    Raises:
+        OSError: the storage refuses.
+    """
+    filesystem, root = filesystem_of(uri)
+    try:
+        with filesystem.open_input_stream(f"{root}/{REFRESH_FOLDER}/{name}") as stream:
+            return bytes(stream.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
+_EVICTIONS = pa.schema([pa.field("fragment_id", pa.int64()), pa.field("offset", pa.int64())])
+
+
+def write_evictions(uri: str, addresses: Ids) -> tuple[str, str]:
+    """Store which rows of the view are to be evicted and return (file name, digest)."""
+    table = pa.table([pa.array(fragments_of(addresses)), pa.array(offsets_of(addresses))], schema=_EVICTIONS)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_file(sink, _EVICTIONS) as writer:
+        writer.write_table(table)
+    content = sink.getvalue().to_pybytes()
+    name = f"{uuid.uuid4().hex}.arrow"
+    write_beside(uri, name, content)
+    return name, xxhash.xxh3_128(content).hexdigest()
+
+
+def read_evictions(uri: str, name: str, digest: str) -> Ids:
+    """Return the addresses of a file of `write`.
+
+    Raises:
+        NotFound: FILE_MISSING.
+        DataLoss: FILE_DAMAGED.
+    """
+    content = read_beside(uri, name)
+    if content is None:
+        raise NotFound("FILE_MISSING", f"Evictions {name} are not in the view's {REFRESH_FOLDER} folder")
+    if xxhash.xxh3_128(content).hexdigest() != digest:
+        raise DataLoss("FILE_DAMAGED", f"Evictions {name} changed after they were written")
+    table = pa.ipc.open_file(content).read_all()
+    fragments, offsets = (np.asarray(table.column(c).to_numpy(), np.int64) for c in _EVICTIONS.names)
+    return np.asarray(addresses_of(fragments, offsets), np.int64)
+
+
+def remove_evictions(uri: str, name: str) -> None:
+    """Remove such a file once it is committed. What cannot be removed stays, until garbage is collected."""
+    filesystem, root = filesystem_of(uri)
+    with contextlib.suppress(OSError):
+        filesystem.delete_file(f"{root}/{REFRESH_FOLDER}/{name}")
+
+
+#: One column and one job: (column, job id).
+_Group = tuple[str, str]
+_FAILED_ROWS_SCHEMA = pa.schema([("column", pa.string()), ("job_id", pa.string()), ("source_row_id", pa.int64())])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FailedRows:
+    """Source row ids, sorted, by function column and by the job in which they failed; jobs in their order."""
+
+    groups: Mapping[_Group, Ids]
+
+    def of(self, column: str) -> Ids:
+        """Return all of a column, sorted."""
+        return np.sort(np.concatenate([NO_IDS, *(ids for (name, _), ids in self.groups.items() if name == column)]))
+
+    def without(self, ids: Ids, columns: Collection[str]) -> FailedRows:
+        """Return the same without these rows in these columns."""
+        left = {
+            (column, job): difference(own, ids) if column in columns else own
+            for (column, job), own in self.groups.items()
+        }
+        return FailedRows({group: own for group, own in left.items() if len(own)})
+
+    def plus(self, job_id: str, failed: Mapping[str, Ids]) -> FailedRows:
+        """Return the same with rows that failed in a later job."""
+        found = dict(self.groups)
+        for column, ids in failed.items():
+            if len(ids):
+                found[column, job_id] = union(found.pop((column, job_id), NO_IDS), ids)
+        return FailedRows(found)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FailedRows) or self.groups.keys() != other.groups.keys():
+            return False
+        return all(np.array_equal(ids, other.groups[group]) for group, ids in self.groups.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+NONE_FAILED = FailedRows({})
+
+
+def read_failed_rows(view: str, note: FailedNote) -> FailedRows | None:
+    """Return the rows that a view's metadata counts; None where the file is gone, or is not what was written.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives where it cannot be read.
+    """
+    if not note.file:
+        return NONE_FAILED
+    content = read_beside(view, note.file)
+    if content is None or note.file != _name(content):
+        return None
+    found: dict[_Group, list[int]] = {}
+    for column, job, row_id in zip(*pa.ipc.open_stream(content).read_all().to_pydict().values(), strict=True):
+        found.setdefault((column, job), []).append(row_id)
+    return FailedRows({group: np.array(ids, np.int64) for group, ids in found.items()})
+
+
+def lost_failed_rows(name: str, note: FailedNote, what: str = "is damaged or gone") -> str:
+    """Say of a view whose list cannot be used what that means.
+
+    Args:
+        name: The view.
+        note: What its metadata says of the list.
+        what: What is wrong with the list.
+    """
+    path = f"{name}{TABLE_ENDING}/{REFRESH_FOLDER}/{note.file}"
+    return (
+        f"{path} {what}: which {note.total} values of view {name} are missing is not known. They stay NULL, and a full "
+        "refresh computes them"
+    )
+
+
+def write_failed_rows(view: str, failed: FailedRows) -> FailedNote:
+    """Keep the rows in the view's folder and return what its metadata is to say of them.
+
+    Raises:
+        LemanError: as `write_beside`.
+    """
+    if not failed.groups:
+        return FailedNote()
+    columns = [
+        [column for (column, _), ids in failed.groups.items() for _ in ids],
+        [job for (_, job), ids in failed.groups.items() for _ in ids],
+        np.concatenate(list(failed.groups.values())),
+    ]
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, _FAILED_ROWS_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(pa.table(columns, schema=_FAILED_ROWS_SCHEMA))
+    content = bytes(sink.getvalue())
+    name = _name(content)
+    write_beside(view, name, content)
+    rows, jobs = Counter[str](), Counter[str]()
+    for (column, job), ids in failed.groups.items():
+        rows[column] += len(ids)
+        jobs[job] += len(ids)
+    return FailedNote(name, dict(rows), dict(reversed(jobs.items())))
+
+
+def _name(content: bytes) -> str:
+    return f"{FAILED_PREFIX}{xxhash.xxh3_128(content).hexdigest()}.arrow"
+
+
+_HEADER = b"leman.source"
+_VIEW_KEYS = view_metadata.PREFIX.encode()
+_INLINE, _PLAIN = b"L", b"Z"
+_SOURCE_RECORD_SCHEMA = pa.schema(
+    [
+        ("fragment_id", pa.int64()),
+        ("physical_rows", pa.int64()),
+        ("deleted_rows", pa.int64()),
+        ("deletion_file", pa.string()),
+        ("files", pa.list_(pa.string())),
+        ("holding", pa.list_(pa.int32())),
+        ("row_ids", pa.binary()),
+        ("deleted", pa.binary()),
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows of one fragment, as they are stored."""
+
+    #: The row ids: as the manifest has them, or packed here.
+    ids: bytes
+    #: Which rows are deleted, one bit for each; empty: none is.
+    deleted: bytes
+
+    @classmethod
+    def of_manifest(cls, fragment: Fragment, inline: bytes, deleted: Ids) -> StoredRows:
+        """Store the rows of a fragment whose row ids the manifest has; `deleted`: offsets of deleted rows."""
+        mask = np.zeros(fragment.physical_rows, np.bool_)
+        mask[deleted] = True
+        return cls(_INLINE + inline, _bits(mask))
+
+    @classmethod
+    def of_ids(cls, inline: bytes, ids: pa.Array) -> StoredRows:
+        """Store the rows of a fragment by their row ids, NULL in deleted rows.
+
+        Args:
+            inline: Row ids as the manifest has them; empty: they are not in it.
+            ids: The row ids.
+        """
+        return cls(_INLINE + inline if inline else _packed(ids), _bits(ids.is_null().to_numpy(zero_copy_only=False)))
+
+
+class SourceRecord:
+    """A source version as a view keeps it.
+
+    `snapshot` names only files that hold what the view reads, and its `incarnation` is what
+    `leman_core.model.view_metadata.identity` said of that version.
+    """
+
+    def __init__(self, snapshot: TableSnapshot, rows: Mapping[int, StoredRows]) -> None:
+        self.snapshot = snapshot
+        self._rows = rows
+        self._fragments = {fragment.fragment_id: fragment for fragment in snapshot.fragments}
+
+    def rows_of(self, fragments: Collection[int], low: int = 0, high: int | None = None) -> RowFacts:
+        """Return what `SourceRows.rows_of` does. Nothing is known of when the rows were updated."""
+        parts = [self._rows_of(i, low, high) for i in sorted(fragments) if i in self._fragments]
+        if not parts:
+            return NO_ROWS
+        ids, addresses = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return RowFacts(ids, addresses, np.full(len(ids), -1, np.int64))
+
+    def deleted(self, fragment_id: int) -> Ids:
+        """Return what `SourceRows.deleted` does."""
+        return np.flatnonzero(self._mask(fragment_id))
+
+    def at(self, fragment_id: int, offsets: Ids, *, updated: bool) -> RowFacts:  # noqa: ARG002 - there is no more
+        """Return what `SourceRows.at` does. Nothing is known of when the rows were updated."""
+        stored = self._rows[fragment_id].ids
+        ids = ids_at(stored[1:], offsets) if stored[:1] == _INLINE else _decoded(stored)[offsets]
+        return RowFacts(ids, addresses_of(fragment_id, offsets), np.full(len(ids), -1, np.int64))
+
+    def live_rows(self, fragments: Collection[int]) -> int:
+        """Return what `SourceRows.live_rows` does."""
+        return sum(self._fragments[i].live_rows for i in fragments if i in self._fragments)
+
+    def stored(self, fragment: Fragment) -> StoredRows | None:
+        """Return the rows of a fragment that has the same ones."""
+        known = self._fragments.get(fragment.fragment_id)
+        same = known is not None and known._replace(files=()) == fragment._replace(files=())
+        return self._rows.get(fragment.fragment_id) if same else None
+
+    def _rows_of(self, fragment_id: int, low: int, high: int | None) -> tuple[Ids, Ids]:
+        ids = _decoded(self._rows[fragment_id].ids)
+        wanted = (ids >= low) & ~self._mask(fragment_id)
+        if high is not None:
+            wanted &= ids < high
+        return ids[wanted], addresses_of(fragment_id, np.flatnonzero(wanted))
+
+    def _mask(self, fragment_id: int) -> Mask:
+        """Tell for each row of a fragment whether it is deleted."""
+        stored, rows = self._rows[fragment_id].deleted, self._fragments[fragment_id].physical_rows
+        if not stored:
+            return np.zeros(rows, np.bool_)
+        return np.unpackbits(np.frombuffer(zlib.decompress(stored), np.uint8), count=rows).astype(np.bool_)
+
+
+def encode_source_record(snapshot: TableSnapshot, wanted: frozenset[int], rows: Sequence[StoredRows]) -> bytes:
+    """Return the content of a record.
+
+    Args:
+        snapshot: The source version.
+        wanted: Ids of the fields that the view reads; files without any of them are left out.
+        rows: The rows of each fragment.
+    """
+    layouts: dict[tuple[int, ...], int] = {}
+    files, holding = [], []
+    for fragment in snapshot.fragments:
+        # the first one too: it tells a fragment with other columns from another fragment
+        kept = [f for at, f in enumerate(fragment.files) if not at or not wanted.isdisjoint(f.field_ids)]
+        files.append([f.path for f in kept])
+        holding.append([layouts.setdefault(f.field_ids, len(layouts)) for f in kept])
+    fields = pa.schema([field.arrow for field in snapshot.fields]).serialize().to_pybytes().hex()
+    header = {
+        "format": stored_documents.SOURCE_RECORD.current,
+        "version": snapshot.version,
+        "identity": view_metadata.identity(snapshot),
+        "schema": fields,
+        "ids": [_ids_of(field) for field in snapshot.fields],
+        "layouts": [list(layout) for layout in layouts],
+        "view": {k.decode(): v.decode() for k, v in snapshot.metadata.items() if k.startswith(_VIEW_KEYS)},
+    }
+    columns = [[getattr(f, name) for f in snapshot.fragments] for name in _SOURCE_RECORD_SCHEMA.names[:4]]
+    columns += [files, holding, [r.ids for r in rows], [r.deleted for r in rows]]
+    schema = _SOURCE_RECORD_SCHEMA.with_metadata({_HEADER: json.dumps(header).encode()})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(pa.table(columns, schema=schema))
+    return bytes(sink.getvalue())
+
+
+def decode_source_record(source: str, content: bytes) -> SourceRecord:
+    """Return the record that `encode` made, of a source that lies at `source`."""
+    table = pa.ipc.open_stream(content).read_all()
+    header = json.loads((table.schema.metadata or {})[_HEADER])
+    stored_documents.SOURCE_RECORD.check(header.get("format"), f"The record of version {header['version']} of {source}")
+    layouts = [tuple(layout) for layout in header["layouts"]]
+    fields = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(header["schema"])))
+    fragments, rows = [], {}
+    for row in _rows(table):
+        *numbers, names, holding, ids, deleted = row
+        held = tuple(DataFile(name, layouts[at]) for name, at in zip(names, holding, strict=True))
+        fragment_id, physical, gone, deletion_file = numbers
+        fragments.append(Fragment(fragment_id, physical, gone, held, deletion_file))
+        rows[fragment_id] = StoredRows(ids, deleted)
+    snapshot = TableSnapshot(
+        uri=source,
+        version=int(header["version"]),
+        incarnation=str(header["identity"]),
+        fields=tuple(_field(arrow, ids) for arrow, ids in zip(fields, header["ids"], strict=True)),
+        fragments=tuple(fragments),
+        stable_row_ids=True,
+        metadata={k.encode(): v.encode() for k, v in header["view"].items()},
+    )
+    return SourceRecord(snapshot, rows)
+
+
+def _bits(deleted: Mask) -> bytes:
+    """Return which rows are deleted, one bit for each; empty: none is."""
+    return zlib.compress(np.packbits(deleted).tobytes(), 1) if deleted.any() else b""
+
+
+def _packed(ids: pa.Array) -> bytes:
+    """Return the row ids that the manifest does not have itself. Those of deleted rows do not matter."""
+    numbers = ids.fill_null(0).to_numpy().astype("<i8")
+    return _PLAIN + zlib.compress(np.diff(numbers, prepend=0).tobytes(), 1)
+
+
+def _decoded(stored: bytes) -> Ids:
+    if stored[:1] == _PLAIN:
+        return np.cumsum(np.frombuffer(zlib.decompress(stored[1:]), "<i8")).astype(np.int64)
+    return all_ids(stored[1:])
+
+
+def _rows(table: pa.Table) -> Iterator[tuple[Any, ...]]:
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
+
+
+def _ids_of(field: TableField) -> list[Any]:
+    return [list(field.field_ids), [_ids_of(part) for part in field.parts]]
+
+
+def _field(arrow: pa.Field, ids: Sequence[Any]) -> TableField:
+    own, parts = ids
+    inner = zip(arrow.type, parts, strict=True) if parts else ()
+    return TableField(arrow, tuple(own), tuple(_field(*pair) for pair in inner))
+
+
+def write_source_record(
+    view: str,
+    query: ViewQuery,
+    source: str,
+    version: int,
+    before: str = "",
+    opened: lance.LanceDataset | None = None,
+) -> str:
+    """Keep a source version in a view's folder and return the record's name.
+
+    Args:
+        before: the name of an earlier record, of which rows are taken that stayed.
+        opened: that version of the source, where it is open.
+
+    Returns:
+        The name; empty where the source has no stable row ids: such a view stays at its version.
+
+    Raises:
+        LemanError: what `storage_errors.unusable` gives where the source cannot be read, or the folder not be written.
+    """
+    with using_storage(view), collector_paused():
+        dataset = open_version(source, version) if opened is None else opened
+        if not dataset.has_stable_row_ids:
+            return ""
+        serialized = manifest_bytes(dataset)
+        fragments = materialize(parse_fragments(serialized) or walk_fragments(dataset))
+        snapshot = snapshot_of(source, dataset, fragments)
+        known = _earlier(view, before) if any(f.deleted_rows for f in fragments) else None
+        rows = _all_rows(dataset, serialized, fragments, known)
+        content = encode_source_record(snapshot, _read_ids(snapshot, query), rows)
+    name = f"{view_metadata.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
+    write_beside(view, name, content)
+    return name
+
+
+def read_source_record(view: str, name: str, source: str) -> SourceRecord | None:
+    """Return a record of a view; None where there is none, or it is not what was written.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives where that cannot be told.
+    """
+    content = source_record_bytes(view, name) if name else None
+    if content is None or not is_whole_source_record(name, content):
+        return None
+    return decode_source_record(source, content)
+
+
+def source_record_bytes(view: str, name: str) -> bytes | None:
+    """Return the bytes of a record; None where there is none.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+    try:
+        return bytes_beside(view, name)
+    except OSError as error:
+        path = f"{filesystem_of(view)[1]}/{REFRESH_FOLDER}/{name}"
+        raise storage_failed(error, f"The record {path} cannot be read now: {error}", path) from None
+
+
+def is_whole_source_record(name: str, content: bytes) -> bool:
+    """Tell whether a record is what was written under its name."""
+    return name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow")
+
+
+def read_or_rebuild_source_record(view: str, name: str, source: str, version: int) -> SourceRecord:
+    """Return the record of a source version that was cleaned away.
+
+    Raises:
+        NotFound: SOURCE_VERSION_NOT_FOUND, where `read` finds none.
+    """
+    found = read_source_record(view, name, source)
+    if found is None:
+        raise NotFound(
+            "SOURCE_VERSION_NOT_FOUND",
+            f"Version {version} of the source {source} was cleaned up, and the view has no record of it",
+            uri=source,
+            version=version,
+        )
+    return found
+
+
+def _earlier(view: str, name: str) -> SourceRecord | None:
+    return read_source_record(view, name, "")
+
+
+def _read_ids(snapshot: TableSnapshot, query: ViewQuery) -> frozenset[int]:
+    names = columns_read(query, [field.name for field in snapshot.fields])
+    return frozenset(i for field in snapshot.fields if field.name in names for i in field.field_ids)
+
+
+def _all_rows(
+    dataset: lance.LanceDataset, serialized: bytes | None, fragments: Sequence[Fragment], known: SourceRecord | None
+) -> list[StoredRows]:
+    inline = inline_row_ids(serialized)
+    stored = {f.fragment_id: found for f in fragments if known is not None and (found := known.stored(f)) is not None}
+    asked = []
+    for fragment in fragments:
+        if fragment.fragment_id not in stored:
+            ids = inline.get(fragment.fragment_id, b"")
+            deleted = _deleted(dataset, fragment) if ids else None
+            if deleted is None:
+                asked.append(fragment)
+            else:
+                stored[fragment.fragment_id] = StoredRows.of_manifest(fragment, ids, deleted)
+    for fragment, scanned in zip(asked, _scanned(dataset, asked), strict=True):
+        stored[fragment.fragment_id] = StoredRows.of_ids(inline.get(fragment.fragment_id, b""), scanned)
+    return [stored[fragment.fragment_id] for fragment in fragments]
+
+
+def _deleted(dataset: lance.LanceDataset, fragment: Fragment) -> Ids | None:
+    """Return the offsets of a fragment's deleted rows; None: a scan has to tell."""
+    if not fragment.deleted_rows:
+        return NO_IDS
+    opened = dataset.get_fragment(fragment.fragment_id)
+    return None if opened is None else deleted_offsets(dataset.uri, opened)
+
+
+def _scanned(dataset: lance.LanceDataset, fragments: Sequence[Fragment]) -> Iterator[pa.Array]:
+    """Yield row ids of the fragments, NULL in deleted rows.
+
+    One scan for all of them: one for each takes ten times as long.
+    """
+    opened = [dataset.get_fragment(fragment.fragment_id) for fragment in fragments]
+    chosen = [fragment for fragment in opened if fragment is not None]
+    batches: Iterator[pa.RecordBatch] = iter(())
+    if chosen:
+        scanner = dataset.scanner(
+            columns=[], with_row_id=True, include_deleted_rows=True, fragments=chosen, scan_in_order=True
+        )
+        batches = scanner.to_batches()
+    left = pa.array([], pa.uint64())
+    for fragment in fragments:
+        parts = [left]
+        while sum(map(len, parts)) < fragment.physical_rows:
+            parts.append(next(batches).column("_rowid"))
+        joined = pa.concat_arrays(parts)
+        left = joined.slice(fragment.physical_rows)
+        yield joined.slice(0, fragment.physical_rows)

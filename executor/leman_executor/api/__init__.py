@@ -1,0 +1,1 @@
+"""What callers and other services say to the executor."""

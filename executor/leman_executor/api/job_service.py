@@ -1,0 +1,387 @@
+"""JobService translates calls, calls the job manager, and translates its answers back, once for each state of a job.
+
+What callers are told about jobs: made once for each state of a job, however many ask.
+
+JobService: translates, calls the job manager, translates back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import Message
+
+from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc
+from leman_core.model.job import Job
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import InvalidArgument, Unavailable
+from leman_core.model.view import RefreshSpec
+from leman_core.server.call_streams import preserialized
+from leman_core.server.callers import ANONYMOUS, current_caller
+from leman_core.server.interceptors import Context
+from leman_core.server.paging import read_page
+from leman_core.server.request_messages import body_digest
+from leman_core.wire import convert_plans, convert_views
+from leman_core.wire.convert_values import env_from_proto, labels_from_proto, seconds_from_proto
+from leman_executor.api import convert_jobs
+from leman_executor.api.convert_jobs import preview_from_proto, preview_to_proto
+from leman_executor.api.job_forwarding import OtherExecutors, was_forwarded
+from leman_executor.history.job_index import JobListing, job_age
+from leman_executor.jobs import job_run
+from leman_executor.jobs.function_previews import Previews
+from leman_executor.jobs.job_status import JobUpdate
+from leman_executor.manager import JobManager
+from leman_executor.manager.job_admission import JobAttributes, RetryOptions
+
+_KEPT = 4096
+
+
+class _Known:
+    """A state of a job, as a message and as part of answers."""
+
+    __slots__ = ("job", "message", "parts")
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.message = job_message(job)
+        self.parts: dict[type[Message], bytes] = {}
+
+
+class JobMessageCache:
+    """The answers about the jobs that were asked for last.
+
+    To make the message of a job takes longer than all else in a call, and to copy it into a page not much less. An
+    ended job stays what it is, and all watchers of a running one are given the same object until there is news.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+
+    def part(self, kind: type[Message], job: Job) -> bytes:
+        """Return a message of this kind as bytes in which `job` or `jobs` is the job, and nothing else is set."""
+        known = self._of(job)
+        part = known.parts.get(kind)
+        if part is None:
+            repeated = "jobs" in kind.DESCRIPTOR.fields_by_name
+            whole = kind(jobs=[known.message]) if repeated else kind(job=known.message)
+            part = known.parts[kind] = whole.SerializeToString()
+        return part
+
+    def _of(self, job: Job) -> _Known:
+        known = self._known.get(job.job_id)
+        if known is None or known.job is not job:
+            known = self._known[job.job_id] = _Known(job)
+            if len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return known
+
+
+def job_message(job: Job) -> jobs_pb2.Job:
+    """Return a job as its callers see it."""
+    return convert_jobs.job_to_proto(job, None if job.error is None else job_run.from_job_error(job.error))
+
+
+_Result = TypeVar("_Result")
+
+_HEARTBEAT_SECONDS = 10.0
+_LONGEST_WAIT_SECONDS = 60.0
+#: Pause before an executor is asked again whose watch broke.
+_AGAIN_SECONDS = 1.0
+
+
+class JobServicer(jobs_pb2_grpc.JobServiceServicer):
+    """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
+
+    def __init__(
+        self,
+        manager: JobManager,
+        draining: asyncio.Event,
+        previews: Previews,
+        others: OtherExecutors,
+    ) -> None:
+        self._manager = manager
+        self._others = others
+        self._previews = previews
+        self._draining = draining
+        self._answers = JobMessageCache()
+
+    def add_to(self, server: grpc.aio.Server) -> list[str]:
+        """Answer on this server; the full name of what is answered."""
+        jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
+        return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
+
+    async def CreateJob(self, request: jobs_pb2.CreateJobRequest, _context: object) -> jobs_pb2.CreateJobResponse:
+        self._check_open()
+        body = body_digest(request)
+        asked, attributes = _asked(request), _attributes(request)
+        job = await self._manager.create(asked, request.request_id, body=body, attributes=attributes)
+        return jobs_pb2.CreateJobResponse(job=job_message(job))
+
+    def _check_open(self) -> None:
+        if self._draining.is_set():
+            raise Unavailable("DRAINING", "This executor is shutting down: try again")
+
+    async def GetJob(self, request: jobs_pb2.GetJobRequest, context: Context) -> jobs_pb2.GetJobResponse:
+        job = await self._manager.get(request.database, request.job_id)
+        if self._goes_on_elsewhere(job):
+            told = await self._others.ask(jobs_pb2.GetJobResponse, request, context)
+            if told is not None:
+                return told
+        return preserialized(jobs_pb2.GetJobResponse, [self._answers.part(jobs_pb2.GetJobResponse, job)])
+
+    async def ListJobs(self, request: jobs_pb2.ListJobsRequest, _context: object) -> jobs_pb2.ListJobsResponse:
+        wanted, oldest_first = convert_jobs.filter_from_proto(request.filter), _oldest_first(request.order)
+        scope = f"jobs:{request.database}:{body_digest(request.filter)}:{oldest_first}"
+        page = read_page(request.page_size, request.page_token, scope)
+        after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
+        listing = JobListing(filter=wanted, after=after, most=page.size + 1, oldest_first=oldest_first)
+        jobs = await self._manager.list_jobs(request.database, listing)
+        items = jobs[: page.size]
+        rest = jobs_pb2.ListJobsResponse(
+            next_page_token=page.token(job_age(items[-1])) if len(jobs) > page.size else "",
+            warnings=await self._manager.warnings(request.database),
+            total_size=await self._manager.count_jobs(request.database, wanted) if request.include_total_size else None,
+        )
+        parts = [self._answers.part(jobs_pb2.ListJobsResponse, job) for job in items]
+        return preserialized(jobs_pb2.ListJobsResponse, [*parts, rest.SerializeToString()])
+
+    async def WatchJob(
+        self, request: jobs_pb2.WatchJobRequest, context: Context
+    ) -> AsyncIterator[jobs_pb2.WatchJobResponse]:
+        if request.after_sequence < 0:
+            raise InvalidArgument("BAD_NUMBER", "after_sequence is negative: 0 is before all", field="after_sequence")
+        asked_from = 0.0
+        while True:
+            owner = ""
+            watch = self._watch(request.database, request.job_id, request.after_sequence)
+            async with contextlib.aclosing(watch) as messages:
+                async for news in messages:
+                    part = self._answers.part(jobs_pb2.WatchJobResponse, news.job)
+                    yield preserialized(
+                        jobs_pb2.WatchJobResponse, [part, convert_jobs.update_to_proto(news).SerializeToString()]
+                    )
+                    if news.is_last:
+                        return  # before the caller, which has what it wanted, hangs up: that would look like a cancel
+                    request.after_sequence = news.sequence
+                    goes_on_elsewhere = self._goes_on_elsewhere(news.job)
+                    if goes_on_elsewhere and was_forwarded(context):
+                        return  # this process began anew, and whoever passed the call on may have the job by now
+                    if goes_on_elsewhere and time.monotonic() >= asked_from:
+                        owner = await self._others.owner(request.job_id, context)
+                    if owner:
+                        break
+                else:
+                    return
+            told = self._others.watch(owner, request, context, lambda: self._manager.has(request.job_id))
+            async with contextlib.aclosing(self._until_draining(told)) as elsewhere:
+                async for message in elsewhere:
+                    yield preserialized(jobs_pb2.WatchJobResponse, [message.message])
+                    if message.over:
+                        return
+                    request.after_sequence = message.sequence
+            asked_from = time.monotonic() + _AGAIN_SECONDS  # the one that told is gone, and may have the lease yet
+
+    def _goes_on_elsewhere(self, job: Job) -> bool:
+        return not (job.state.terminal or self._manager.has(job.job_id))
+
+    async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
+        longest = min(seconds_from_proto(request, "timeout", default=_LONGEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)
+        job = await self._manager.get(request.database, request.job_id)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                async with contextlib.aclosing(self._watch(request.database, request.job_id, 0)) as messages:
+                    async for news in messages:
+                        job = news.job
+        return preserialized(jobs_pb2.WaitJobResponse, [self._answers.part(jobs_pb2.WaitJobResponse, job)])
+
+    async def _watch(self, database: str, job_id: str, after: int) -> AsyncGenerator[JobUpdate]:
+        """Yield the changes of a job until it has ended.
+
+        Raises:
+            Unavailable: DRAINING.
+        """
+        watch = self._manager.watch(database, job_id, after, _HEARTBEAT_SECONDS)
+        async with contextlib.aclosing(self._until_draining(watch)) as messages:
+            async for news in messages:
+                yield news
+
+    async def _until_draining(self, watch: AsyncGenerator[_Result]) -> AsyncGenerator[_Result]:
+        async with contextlib.aclosing(watch) as messages, _ended_with_it(self._draining.wait()) as drained:
+            while True:
+                async with _ended_with_it(anext(messages, None)) as upcoming:
+                    await asyncio.wait((upcoming, drained), return_when=asyncio.FIRST_COMPLETED)
+                    if not upcoming.done():
+                        raise Unavailable("DRAINING", "This executor is shutting down: watch again")
+                    message = await upcoming
+                if message is None:
+                    return
+                yield message
+
+    async def UpdateJob(self, request: jobs_pb2.UpdateJobRequest, context: Context) -> jobs_pb2.UpdateJobResponse:
+        changes = _changes(request)
+
+        async def here() -> jobs_pb2.UpdateJobResponse:
+            job = await self._manager.update(request.database, request.job_id, **changes)
+            return jobs_pb2.UpdateJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.UpdateJobResponse, request, context, here)
+
+    async def CancelJobs(self, request: jobs_pb2.CancelJobsRequest, context: Context) -> jobs_pb2.CancelJobsResponse:
+        if not request.HasField("filter"):
+            raise InvalidArgument(
+                "MISSING_FIELD",
+                "filter is not set: an empty one cancels all jobs of the database",
+                field="filter",
+            )
+        wanted = convert_jobs.filter_from_proto(request.filter)
+        jobs, elsewhere = await self._manager.cancel_all(request.database, wanted)
+        told = await self._others.cancel(request.database, elsewhere, context)
+        asked = [*(job_message(job) for job in jobs), *told]
+        asked.sort(key=lambda job: job.create_time.ToNanoseconds(), reverse=True)
+        left = set(elsewhere).difference(job.job_id for job in told)
+        return jobs_pb2.CancelJobsResponse(jobs=asked, jobs_elsewhere=[name for name in elsewhere if name in left])
+
+    async def CancelJob(self, request: jobs_pb2.CancelJobRequest, context: Context) -> jobs_pb2.CancelJobResponse:
+        async def here() -> jobs_pb2.CancelJobResponse:
+            job = await self._manager.cancel(request.database, request.job_id)
+            return jobs_pb2.CancelJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.CancelJobResponse, request, context, here)
+
+    async def PreviewFunction(
+        self, request: jobs_pb2.PreviewFunctionRequest, _context: object
+    ) -> jobs_pb2.PreviewFunctionResponse:
+        return preview_to_proto(await self._previews.run(preview_from_proto(request)))
+
+    async def DeleteJob(self, request: jobs_pb2.DeleteJobRequest, _context: object) -> jobs_pb2.DeleteJobResponse:
+        await self._manager.delete(request.database, request.job_id)
+        return jobs_pb2.DeleteJobResponse()
+
+    async def PauseJob(self, request: jobs_pb2.PauseJobRequest, context: Context) -> jobs_pb2.PauseJobResponse:
+        async def here() -> jobs_pb2.PauseJobResponse:
+            job = await self._manager.pause(request.database, request.job_id)
+            return jobs_pb2.PauseJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.PauseJobResponse, request, context, here)
+
+    async def ResumeJob(self, request: jobs_pb2.ResumeJobRequest, context: Context) -> jobs_pb2.ResumeJobResponse:
+        async def here() -> jobs_pb2.ResumeJobResponse:
+            job = await self._manager.resume(request.database, request.job_id)
+            return jobs_pb2.ResumeJobResponse(job=job_message(job))
+
+        return await self._others.answer(jobs_pb2.ResumeJobResponse, request, context, here)
+
+    async def RetryJob(self, request: jobs_pb2.RetryJobRequest, _context: object) -> jobs_pb2.RetryJobResponse:
+        self._check_open()
+        retry = RetryOptions(
+            job_id=request.job_id,
+            udf_name=request.udf.name,
+            udf_version=request.udf.version,
+            keep_others=request.keep_others,
+        )
+        body, attributes = body_digest(request), _attributes(request)
+        job, outcome = await self._manager.retry(
+            request.database, retry, request.request_id, body=body, attributes=attributes
+        )
+        column = catalog_pb2.ColumnOutcome.FromString(outcome) if outcome else None
+        return jobs_pb2.RetryJobResponse(job=job_message(job), column=column)
+
+    async def ListJobErrors(
+        self, request: jobs_pb2.ListJobErrorsRequest, _context: object
+    ) -> jobs_pb2.ListJobErrorsResponse:
+        scope = f"errors:{request.database}:{request.job_id}:{request.column}:{request.places_only}"
+        page = read_page(request.page_size, request.page_token, scope)
+        after = (int(page.after[0]), str(page.after[1])) if isinstance(page.after, tuple) else None
+        (errors, go_on), lost = await self._manager.errors(
+            request.database, request.job_id, request.column, after, page.size, all_places=request.places_only
+        )
+        found = [convert_jobs.row_error_to_proto(e, place_only=request.places_only) for e in errors]
+        token = page.token(go_on) if go_on else ""
+        return jobs_pb2.ListJobErrorsResponse(errors=found, next_page_token=token, warnings=lost)
+
+
+@contextlib.asynccontextmanager
+async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Future[_Result]]:
+    """Runs beside the block, and not longer: whoever watches may go away at any moment."""
+    task = asyncio.ensure_future(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -> JobAttributes:
+    return JobAttributes(
+        labels=labels_from_proto(request.labels),
+        priority=convert_jobs.priority_from_proto(request.priority),
+        initiator=_initiator(),
+        env=env_from_proto(request.env),
+    )
+
+
+def _initiator() -> str:
+    caller = current_caller()
+    return "" if caller is None or caller.shown_by == ANONYMOUS else caller.name
+
+
+def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:
+    """Return what an update changes, by the job's own names.
+
+    Raises:
+        InvalidArgument: BAD_UPDATE_MASK, BAD_LABEL, BAD_NUMBER.
+    """
+    named = set(request.update_mask.paths)
+    if not named or named - {"labels", "priority"}:
+        raise InvalidArgument(
+            "BAD_UPDATE_MASK", "update_mask names what is changed: labels, priority or both", field="update_mask"
+        )
+    changes: dict[str, Any] = {}
+    if "labels" in named:
+        changes["labels"] = labels_from_proto(request.labels)
+    if "priority" in named:
+        changes["priority"] = convert_jobs.priority_from_proto(request.priority)
+    return changes
+
+
+def _oldest_first(order: int) -> bool:
+    if order not in jobs_pb2.JobOrder.values():
+        raise InvalidArgument("UNKNOWN_VALUE", f"order is {order}; this release does not know it", field="order")
+    return order == jobs_pb2.JOB_ORDER_OLDEST_FIRST
+
+
+def _check_commit_rows(spec: BackfillSpec) -> None:
+    """Raise InvalidArgument (BAD_REQUEST) where rows cannot be committed before the others of their fragment."""
+    with_ = {
+        "where": spec.where,
+        "failed_only": spec.failed_only,
+        "read_version": spec.read_version,
+        "read_tag": spec.read_tag,
+    }
+    name = next((name for name, value in with_.items() if value), "")
+    if spec.commit_rows and name:
+        raise InvalidArgument(
+            "BAD_REQUEST",
+            f"commit_rows is {spec.commit_rows} and {name} is given: with it, the rows of a fragment become visible "
+            f"together. Leave commit_rows out, or {name}",
+            field="commit_rows",
+        )
+
+
+def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
+    """Return what is to be done. The planner checks names, types and the filter."""
+    match request.WhichOneof("request"):
+        case "backfill":
+            spec = convert_plans.spec_from_proto(request.backfill)
+            _check_commit_rows(spec)
+            return spec
+        case "refresh":
+            return convert_views.refresh_spec_from_proto(request.refresh)
+        case _:
+            raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="backfill")

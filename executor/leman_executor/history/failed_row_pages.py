@@ -1,0 +1,470 @@
+"""Pages of a job's failed rows: where each lies in the error store, in which order, and which few places a page reads.
+
+Where each job has failed rows in the error store, by zones of neighbouring rows: a page reads a few of them.
+
+Failed rows of a job, sorted: where each is stored, and pages of what is said of them.
+
+Pages of a job's failed rows: a page reads the few places of the store where its rows are, and no other row.
+"""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from leman_core.model.job import Job, StoredRowError
+from leman_core.model.service_errors import LemanError
+from leman_core.storage.append_log import sql_quoted
+from leman_core.storage.log_snapshot import Snapshot
+from leman_executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
+
+_Numbers = npt.NDArray[np.int64]
+#: Rows of a zone at the most.
+_ZONE = 1024
+#: So many times a zone is cut where the rows of another append begin; rows without any order are left together.
+_CUTS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorZone:
+    """Rows that are stored one behind the other, among them some of one job."""
+
+    #: The place of the first row, and how many there are, of whichever job.
+    begin: int
+    rows: int
+    #: The lowest and the highest row address among those of the job.
+    lowest: int
+    highest: int
+
+
+@dataclass(slots=True)
+class _Fragment:
+    rows: int
+    #: By job; places count from the fragment's first row.
+    zones: dict[str, list[ErrorZone]] = field(default_factory=dict)
+
+
+class ErrorZones:
+    """The zones of one version of the store.
+
+    They are learnt from the jobs and addresses of all rows, once for each fragment; one entry for each zone and job.
+    """
+
+    def __init__(self, snapshot: Snapshot, before: ErrorZones | None = None) -> None:
+        """Read the fragments that the zones of an earlier version do not know."""
+        self.version = snapshot.version
+        sizes = snapshot.fragment_sizes
+        known = before._fragments if before is not None else {}
+        self._fragments: dict[str, _Fragment] = {
+            name: known.get(name) or _Fragment(rows) for name, rows in sizes.items()
+        }
+        new = [name for name in sizes if name not in known]
+        numbers = snapshot.fragments
+        batches = snapshot.scan(["job_id", "row_address"], [numbers[name] for name in new])
+        _learn([self._fragments[name] for name in new], batches)
+        self._of_jobs: dict[str, tuple[ErrorZone, ...]] = {}
+
+    def of(self, job_id: str) -> tuple[ErrorZone, ...]:
+        """Return the zones with rows of a job, the one with the lowest address first."""
+        found = self._of_jobs.get(job_id)
+        if found is None:
+            found = self._of_jobs[job_id] = tuple(sorted(self._placed(job_id), key=lambda zone: zone.lowest))
+        return found
+
+    def _placed(self, job_id: str) -> Iterator[ErrorZone]:
+        begin = 0
+        for fragment in self._fragments.values():
+            for zone in fragment.zones.get(job_id, ()):
+                yield ErrorZone(begin + zone.begin, zone.rows, zone.lowest, zone.highest)
+            begin += fragment.rows
+
+
+def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) -> None:
+    """Learn the zones of fragments from their rows, in the fragments' order."""
+    coming = iter(fragments)
+    fragment, at = None, 0
+    for batch in batches:
+        done = 0
+        while done < batch.num_rows:
+            while fragment is None or at == fragment.rows:
+                fragment, at = next(coming), 0
+            part = batch.slice(done, min(_ZONE, batch.num_rows - done, fragment.rows - at))
+            for begin, end in _stretches(part["row_address"].to_numpy()):
+                for job_id, lowest, highest in _extremes(part.slice(begin, end - begin)):
+                    fragment.zones.setdefault(job_id, []).append(ErrorZone(at + begin, end - begin, lowest, highest))
+            done, at = done + part.num_rows, at + part.num_rows
+
+
+def _stretches(addresses: _Numbers) -> Iterator[tuple[int, int]]:
+    """Yield where stretches of rows begin and end that ascend in one fragment of the table, unless they are many."""
+    cuts = np.flatnonzero((np.diff(addresses) < 0) | (np.diff(addresses >> 32) != 0)) + 1
+    marks = [0, *(cuts.tolist() if len(cuts) <= _CUTS else ()), len(addresses)]
+    return itertools.pairwise(marks)
+
+
+def _extremes(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
+    """Yield each job of these rows with its lowest and its highest row address."""
+    jobs = rows["job_id"].dictionary_encode()
+    names = jobs.dictionary.to_pylist()
+    addresses: _Numbers = rows["row_address"].to_numpy()
+    if len(names) == 1:
+        yield names[0], int(addresses.min()), int(addresses.max())
+        return
+    numbers: _Numbers = jobs.indices.to_numpy()
+    order = np.lexsort((addresses, numbers))
+    numbers, addresses = numbers[order], addresses[order]
+    first = np.flatnonzero(np.r_[True, numbers[1:] != numbers[:-1]])
+    for begin, end in zip(first, [*first[1:], len(numbers)], strict=True):
+        yield names[numbers[begin]], int(addresses[begin]), int(addresses[end - 1])
+
+
+#: (row address, column) of the last row of a page.
+PageKey = tuple[int, str]
+#: The rows of a page, and the place after which the next one begins; None: it was the last.
+FailedRowPage = tuple[list[StoredRowError], PageKey | None]
+#: Columns that tell which rows are listed, and in which order.
+_TOLD_BY = ("job_id", "column", "row_address", "error_type")
+#: A page that is made without a listing reads so many rows of the store at the most.
+_ROWS_NEAR = 16_384
+msgspec.json.Decoder(StoredRowError)  # at import, in one thread: msgspec crashes where two are the first to need it
+
+
+class PageQuery(NamedTuple):
+    """What is listed: the failed rows of a job."""
+
+    job_id: str
+    #: Empty: those of all columns.
+    column: str
+    #: Also rows of which only the place is stored.
+    all_places: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRowListing:
+    """Failed rows of a job in one version of the store, in the order of row addresses and columns."""
+
+    snapshot: Snapshot
+    #: The fragments of that version, in their order, and how many rows they have.
+    fragments: tuple[str, ...]
+    rows_stored: int
+    addresses: _Numbers
+    #: As numbers into `names`.
+    columns: _Numbers
+    names: tuple[str, ...]
+    #: Where each row is stored.
+    places: _Numbers
+
+    @classmethod
+    def empty(cls, snapshot: Snapshot) -> FailedRowListing:
+        """Return that of no rows."""
+        nothing = np.empty(0, np.int64)
+        return cls(snapshot, (), 0, nothing, nothing, (), nothing)
+
+    def first_after(self, after: PageKey | None) -> int:
+        if after is None:
+            return 0
+        address, name = after
+        begin, end = (int(np.searchsorted(self.addresses, address, side)) for side in ("left", "right"))
+        beyond = (n for n in range(begin, end) if self.names[self.columns[n]] > name)
+        return next(beyond, end)
+
+    def page(self, after: PageKey | None, size: int) -> FailedRowPage:
+        """Return the rows that come after a place."""
+        begin = self.first_after(after)
+        return self._between(begin, min(begin + size, len(self.places)), more=begin + size < len(self.places))
+
+    def page_below(self, after: PageKey | None, size: int, bound: int | None) -> FailedRowPage | None:
+        """Return a page of rows with addresses below a bound, which others than these may have; None: they are too few.
+
+        Without a bound there are no others.
+        """
+        if bound is None:
+            return self.page(after, size)
+        begin = self.first_after(after)
+        complete = begin + size <= int(np.searchsorted(self.addresses, bound))
+        return self._between(begin, begin + size, more=True) if complete else None
+
+    def _between(self, begin: int, end: int, *, more: bool) -> FailedRowPage:
+        rows = self.snapshot.rows(self.places[begin:end].tolist())
+        last = (int(self.addresses[end - 1]), self.names[self.columns[end - 1]]) if end > begin else None
+        return [msgspec.convert(row, StoredRowError) for row in rows], last if more else None
+
+
+def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowListing | None) -> FailedRowListing:
+    """Return the listing of a version.
+
+    Args:
+        before: That of an earlier one. Where its fragments are the first of this version, only the others are read.
+    """
+    numbers = snapshot.fragments
+    fragments = tuple(numbers)
+    if before is None or fragments[: len(before.fragments)] != before.fragments:
+        before = FailedRowListing.empty(snapshot)
+    listing = replace(before, snapshot=snapshot, fragments=fragments, rows_stored=snapshot.row_count)
+    unread = [numbers[file] for file in fragments[len(before.fragments) :]]
+    return _with_rows(listing, _placed(snapshot.scan(_TOLD_BY, unread), before.rows_stored), wanted)
+
+
+def page_from_zones(
+    snapshot: Snapshot, zones: Sequence[ErrorZone], wanted: PageQuery, after: PageKey | None, size: int
+) -> FailedRowPage | None:
+    """Return a page from the few zones that have its rows; None: they are many, and a listing is the better way.
+
+    Args:
+        zones: Those with rows of the job, the one with the lowest address first.
+    """
+    zones = [zone for zone in zones if after is None or zone.highest >= after[0]]
+    rows = list(itertools.accumulate((zone.rows for zone in zones), initial=0))
+    listing, read, enough = FailedRowListing.empty(snapshot), 0, size + 1
+    while True:
+        upto = min(bisect.bisect_left(rows, enough), len(zones))
+        if rows[upto] > _ROWS_NEAR:
+            return None
+        listing = _with_rows(listing, _in_zones(snapshot, zones[read:upto]), wanted)
+        page = listing.page_below(after, size, zones[upto].lowest if upto < len(zones) else None)
+        if page is not None:
+            return page
+        read, enough = upto, 2 * rows[upto]
+
+
+def _placed(batches: Iterable[pa.RecordBatch], begin: int) -> Iterator[tuple[pa.RecordBatch, _Numbers]]:
+    """Yield batches that lie one behind the other, each with the places of its rows."""
+    for batch in batches:
+        yield batch, np.arange(begin, begin + batch.num_rows)
+        begin += batch.num_rows
+
+
+def _in_zones(snapshot: Snapshot, zones: Sequence[ErrorZone]) -> Iterator[tuple[pa.RecordBatch, _Numbers]]:
+    if zones:
+        places = np.sort(np.concatenate([np.arange(zone.begin, zone.begin + zone.rows) for zone in zones]))
+        yield snapshot.batch(_TOLD_BY, places.tolist()), places
+
+
+def _with_rows(
+    listing: FailedRowListing, read: Iterable[tuple[pa.RecordBatch, _Numbers]], wanted: PageQuery
+) -> FailedRowListing:
+    """Return a listing with more rows, those of them that are wanted."""
+    names = {name: number for number, name in enumerate(listing.names)}
+    found = [part for batch, places in read if (part := _wanted(batch, places, wanted, names)) is not None]
+    if not found:
+        return listing
+    parts = [(listing.addresses, listing.columns, listing.places), *found]
+    addresses, columns, places = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return _sorted(listing, tuple(names), addresses, columns, places)
+
+
+def _wanted(
+    batch: pa.RecordBatch, places: _Numbers, wanted: PageQuery, names: dict[str, int]
+) -> tuple[_Numbers, _Numbers, _Numbers] | None:
+    """Return the addresses, columns and places of the rows that are wanted.
+
+    Args:
+        names: Gets the names of the columns that are not in it yet.
+    """
+    those = pc.equal(batch["job_id"], wanted.job_id)
+    if wanted.column:
+        those = pc.and_(those, pc.equal(batch["column"], wanted.column))
+    if not wanted.all_places:
+        those = pc.and_(those, pc.not_equal(batch["error_type"], PLACE_ONLY))
+    at: Any = np.flatnonzero(those.to_numpy(zero_copy_only=False))
+    if not len(at):
+        return None
+    rows = batch if len(at) == batch.num_rows else batch.take(pa.array(at))
+    encoded = rows["column"].dictionary_encode()
+    numbers = [names.setdefault(name, len(names)) for name in encoded.dictionary.to_pylist()]
+    columns = np.array(numbers, np.int64)[encoded.indices.to_numpy()]
+    return rows["row_address"].to_numpy(), columns, places[at]
+
+
+def _sorted(
+    listing: FailedRowListing, names: tuple[str, ...], addresses: _Numbers, columns: _Numbers, places: _Numbers
+) -> FailedRowListing:
+    """Return the listing with these rows, sorted; of a row that was stored again only the last one is in it.
+
+    Args:
+        listing: Gets them.
+        names: The names of columns that `columns` are numbers of.
+    """
+    alphabetical = sorted(range(len(names)), key=names.__getitem__)
+    columns = np.argsort(np.array(alphabetical, np.int64))[columns]
+    order = np.argsort(addresses, kind="stable") if len(names) == 1 else np.lexsort((columns, addresses))
+    addresses, columns, places = addresses[order], columns[order], places[order]
+    first = np.flatnonzero(np.r_[True, (addresses[1:] != addresses[:-1]) | (columns[1:] != columns[:-1])])
+    in_order = tuple(names[n] for n in alphabetical)
+    return replace(
+        listing,
+        addresses=addresses[first],
+        columns=columns[first],
+        names=in_order,
+        places=np.maximum.reduceat(places, first),
+    )
+
+
+_Read = TypeVar("_Read")
+#: Listings that are kept, and the rows in all of them, at 24 bytes each; the last one is kept however long it is.
+_LISTINGS = 16
+_ROWS_KEPT = 4_000_000
+#: Of a store with more rows zones are learnt when somebody asks for failed rows: it may be nobody does.
+_ROWS_AHEAD = 5_000_000
+
+
+class FailedRowPages:
+    """The failed rows of one database, for any number of threads.
+
+    Of each version it knows in which zones of the store each job has rows; a new one costs a look at its new fragments.
+    A page whose rows lie in few zones is read from there. Where they lie in many, all failed rows of the job are listed
+    once, and the last listings are kept.
+    """
+
+    def __init__(self, database: str) -> None:
+        self._database = database
+        self._log = open_log(errors_uri(database))
+        self._seen: Snapshot | None = None
+        self._zones: ErrorZones | None = None
+        self._kept: OrderedDict[PageQuery, FailedRowListing] = OrderedDict()
+        self._changing = threading.Lock()
+        self._making = threading.Lock()
+        self._learning = threading.Lock()
+
+    def page(
+        self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool = False
+    ) -> FailedRowPage:
+        """Return a page of the failed rows of a job, each once, as the last attempt left it.
+
+        Pages of a listing that is kept are of the same version of the store, all others of the latest.
+
+        Args:
+            column: Empty: the failed rows of all columns.
+            after: The place after which the page begins; None: the first page.
+            size: The most rows of the page.
+            all_places: Also rows of which nothing but the place is stored.
+
+        Returns:
+            The rows, and the place after which the next page begins; None: this was the last.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
+        """
+        wanted = PageQuery(job_id, column, all_places)
+        return self._mending(lambda: self._page(wanted, after, size))
+
+    def _mending(self, read: Callable[[], _Read]) -> _Read:
+        """Return what is read; where a part of the store is damaged, it is set aside, and the rest is read."""
+        try:
+            return read()
+        except LemanError:
+            with self._making:
+                latest = self._log.snapshot()
+                if latest is None or not self._log.mend(latest):
+                    raise
+            return read()
+
+    def _page(self, wanted: PageQuery, after: PageKey | None, size: int) -> FailedRowPage:
+        kept = self._find(wanted)
+        if kept is not None and after is not None:
+            try:
+                return kept.page(after, size)
+            except LemanError:  # its version was cleaned: the latest one has the rows elsewhere
+                pass
+        latest = self._latest()
+        if latest is None:
+            return [], None
+        if kept is None or kept.snapshot.version != latest.version:
+            near = page_from_zones(latest, self._zones_of(latest).of(wanted.job_id), wanted, after, size)
+            if near is not None:
+                if after is None and kept is not None:
+                    self._forget(wanted, kept)
+                return near
+        return self._listing(wanted, latest).page(after, size)
+
+    def warnings(self, job: Job) -> list[str]:
+        """Return what is lost of the failed rows that were stored since a job began, for people.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where that cannot be told.
+        """
+        found = self._log.warnings(job.created_at)
+        if not found and job.progress.rows_failed and self._latest() is None:
+            uri = errors_uri(self._database)
+            found = [f"{uri} is gone, and with it the rows on which job {job.job_id} failed. Restore it from a copy."]
+        return found
+
+    def look_ahead(self) -> None:
+        """Learn where failed rows are stored before somebody asks for them, unless they are very many.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
+        """
+        self._mending(self._look_ahead)
+
+    def _look_ahead(self) -> None:
+        latest = self._latest()
+        if latest is not None and latest.row_count <= _ROWS_AHEAD:
+            self._zones_of(latest)
+
+    def remove(self, job_id: str) -> None:
+        """Delete the failed rows of a job.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives.
+        """
+        self._mending(lambda: self._log.remove(f"job_id = {sql_quoted(job_id)}"))
+        with self._changing:
+            for key in [key for key in self._kept if key.job_id == job_id]:
+                del self._kept[key]
+
+    def _latest(self) -> Snapshot | None:
+        seen = self._seen
+        try:
+            if seen is not None and seen.is_latest:
+                return seen
+        except LemanError:  # damaged, or gone
+            pass
+        self._seen = latest = self._log.snapshot()
+        return latest
+
+    def _zones_of(self, latest: Snapshot) -> ErrorZones:
+        with self._learning:  # of many who need them, one learns them
+            if self._zones is None or self._zones.version != latest.version:
+                self._zones = ErrorZones(latest, self._zones)
+            return self._zones
+
+    def _find(self, wanted: PageQuery) -> FailedRowListing | None:
+        with self._changing:
+            return self._kept.get(wanted)
+
+    def _forget(self, wanted: PageQuery, outdated: FailedRowListing) -> None:
+        """Drop a listing that lacks rows which a first page may have shown."""
+        with self._changing:
+            if self._kept.get(wanted) is outdated:
+                del self._kept[wanted]
+
+    def _listing(self, wanted: PageQuery, latest: Snapshot) -> FailedRowListing:
+        kept = self._find(wanted)
+        if kept is not None and kept.snapshot.version == latest.version:
+            return kept
+        with self._making:  # of many who ask for one listing, one makes it
+            kept = self._find(wanted)
+            if kept is None or kept.snapshot.version != latest.version:
+                kept = list_failed_rows(latest, wanted, kept)
+                self._keep(wanted, kept)
+            return kept
+
+    def _keep(self, wanted: PageQuery, listing: FailedRowListing) -> None:
+        with self._changing:
+            self._kept[wanted] = listing
+            self._kept.move_to_end(wanted)
+            rows = sum(len(kept.places) for kept in self._kept.values())
+            while len(self._kept) > 1 and (rows > _ROWS_KEPT or len(self._kept) > _LISTINGS):
+                rows -= len(self._kept.popitem(last=False)[1].places)

@@ -1,0 +1,357 @@
+"""What the columns of one job share: scans of fragments, and commits.
+
+SQL columns of one job that are computed together: each fragment is read once for all of them.
+
+Only whole fragments are done here of which nothing is stored. Each column has a pass of its own over the rows that are
+read (`executor/leman_executor/worker/sql_source.py`), with its reservations, checkpoints and error policy. The
+column's own run does what this leaves undone.
+
+The commits of several columns of one job: those that are asked for at the same time become one request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import itertools
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from leman_core.model.job import Attempt, ColumnCommit
+from leman_core.model.plan import FragmentReplacement, FragmentTask, OutputField, Plan, PlanHeader, StagedFile
+from leman_core.model.plan_columns import PlannedTasks
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import ATTEMPT_FENCED, LemanError, Unavailable
+from leman_core.model.work import FragmentWork, UnitOutcome, WorkContext, WorkUnit
+from leman_core.server.blocking import run_in_job_thread
+from leman_core.storage.scan import FragmentReader
+from leman_executor.jobs.job_environment import Commits
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.scheduling.local_runner import LoopSink
+from leman_executor.worker.sql_source import SharedScan
+from leman_executor.worker.worker_loop import WorkerState
+
+#: Plans of more fragments are not taken apart.
+_MOST_FRAGMENTS = 10_000
+#: Passes at once: each is a thread, and a writer with buffers of some MB.
+_MOST_PASSES = 128
+#: Of units, whose ids differ from those of the columns' own runs.
+_numbers = itertools.count(1)
+
+
+@dataclass(slots=True, eq=False)
+class SharedColumn:
+    """A column that shares reads."""
+
+    plan: Plan
+    context: WorkContext
+    metrics: JobMetrics
+    #: Files that were finished since they were taken last, by fragment.
+    staged: dict[int, StagedFile] = field(default_factory=dict)
+    #: Fragments that were given to it.
+    tasks: dict[int, FragmentTask] = field(default_factory=dict)
+
+    @property
+    def is_simple(self) -> bool:
+        """Tell whether it computes all rows of the version that it reads, and any number of them may fail."""
+        header, plan = self.plan.header, self.plan
+        others = header.where or header.failed_only or header.inputs_version or header.input_source
+        bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None
+        return not (others or bounded or plan.migrated or plan.compared or len(plan.tasks) > _MOST_FRAGMENTS)
+
+    def take_staged(self) -> Plan | None:
+        """Return a plan of the fragments whose files were finished, and forget them; None: there are none."""
+        if not self.staged:
+            return None
+        done = [self.tasks[i]._replace(staged=file, missing=()) for i, file in sorted(self.staged.items())]
+        self.staged.clear()
+        return _with_tasks(self.plan, done)
+
+
+def _with_tasks(plan: Plan, tasks: Sequence[FragmentTask]) -> Plan:
+    return replace(plan, tasks=PlannedTasks.of(list(tasks)))
+
+
+class SharedReads:
+    """The fragments that several columns share.
+
+    Args:
+        columns: Of one job and table.
+        workers: How many fragments are read at once at the most.
+    """
+
+    def __init__(self, columns: Sequence[SharedColumn], workers: int) -> None:
+        self._stop = threading.Event()
+        self._work: list[tuple[FragmentTask, list[SharedColumn]]] = []
+        by_fragment: dict[tuple[int, int], list[SharedColumn]] = {}
+        for column in columns:
+            if not column.is_simple:
+                continue
+            for task in PlannedTasks.of(column.plan.tasks):
+                if _is_whole(task):
+                    column.tasks[task.fragment_id] = task
+                    by_fragment.setdefault((column.plan.header.read_version, task.fragment_id), []).append(column)
+        for (_, fragment_id), members in by_fragment.items():
+            if len(members) > 1:
+                self._work.append((members[0].tasks[fragment_id], members))
+        self._work.sort(key=lambda item: item[0].physical_rows)
+        self._most = max((len(members) for _, members in self._work), default=1)
+        self._workers = min(workers, max(1, _MOST_PASSES // self._most), max(1, len(self._work)))
+        self._states: dict[tuple[int, int], WorkerState] = {}
+        self._readers: dict[int, FragmentReader] = {}
+
+    @property
+    def left(self) -> bool:
+        """Tell whether there is something to read."""
+        return bool(self._work) and not self._stop.is_set()
+
+    def stop(self) -> None:
+        """Have passes store what they have and end. From any thread."""
+        self._stop.set()
+
+    async def run(self, seconds: float) -> None:
+        """Read fragments, and begin with no more of them after so many seconds."""
+        until = time.monotonic() + seconds
+        threads = self._workers * (self._most + 1)
+        pool = ThreadPoolExecutor(threads, thread_name_prefix="shared")
+        workers = [asyncio.ensure_future(self._worker(n, pool, until)) for n in range(self._workers)]
+        try:
+            await asyncio.gather(*workers)
+        except BaseException:
+            self.stop()
+            raise
+        finally:
+            await asyncio.gather(*workers, return_exceptions=True)
+            await run_in_job_thread(pool.shutdown)
+
+    async def _worker(self, number: int, pool: ThreadPoolExecutor, until: float) -> None:
+        begun = False
+        while self.left and not (begun and time.monotonic() > until):
+            begun = True
+            task, members = self._work.pop()
+            await self._fragment(number, pool, task, members)
+
+    async def _fragment(
+        self, number: int, pool: ThreadPoolExecutor, task: FragmentTask, members: Sequence[SharedColumn]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        context = members[0].context
+        try:
+            reader = await loop.run_in_executor(pool, self._reader, context)
+        except LemanError:
+            return  # each column says so itself
+        scan = SharedScan(reader, task.fragment_id, RowRange(0, task.physical_rows), len(members))
+        unit_id = f"s{next(_numbers)}"
+        try:
+            reading = loop.run_in_executor(pool, lambda: scan.run(deletions=task.deleted_rows > 0))
+            passes = [
+                loop.run_in_executor(pool, self._pass, unit_id, number, column, task.fragment_id, scan, at, loop)
+                for at, column in enumerate(members)
+            ]
+            outcomes = await asyncio.gather(*passes, return_exceptions=True)
+            await reading
+        except BaseException:  # a pass that never begins would be waited for
+            scan.abandon()
+            raise
+        for column, outcome in zip(members, outcomes, strict=True):
+            if isinstance(outcome, LemanError):
+                column.metrics.lost(unit_id)  # its own run finds the same, and says so
+            elif isinstance(outcome, BaseException):
+                raise outcome
+            else:
+                _take_in(column, outcome)
+
+    def _reader(self, context: WorkContext) -> FragmentReader:
+        if context.read_version not in self._readers:
+            opened = FragmentReader(context.uri, context.read_version, context.manifest)
+            self._readers.setdefault(context.read_version, opened)
+        return self._readers[context.read_version]
+
+    def _pass(  # noqa: PLR0917 - what a thread is given
+        self,
+        unit_id: str,
+        number: int,
+        column: SharedColumn,
+        fragment_id: int,
+        scan: SharedScan,
+        member: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> UnitOutcome:
+        task = column.tasks[fragment_id]
+        unit = WorkUnit(unit_id, (FragmentWork.of(task, task.missing, finish=True),))
+        try:
+            key = number, id(column)
+            if key not in self._states:
+                self._states[key] = WorkerState(column.context)
+            sink = LoopSink(column.metrics.report, loop)
+            return self._states[key].run(unit, sink, stopped=self._stop.is_set, reader=scan.reader_for(member))
+        finally:
+            scan.leave(member)
+
+
+def _is_whole(task: FragmentTask) -> bool:
+    """Tell whether all rows of the fragment are computed, and nothing of it is stored."""
+    stored = task.staged is not None or task.checkpoints or task.extend_current or task.rows_failed_before
+    return not stored and task.missing == (RowRange(0, task.physical_rows),)
+
+
+def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
+    if outcome.failure is not None:
+        column.metrics.lost(outcome.unit_id)  # its own run computes it, and says why it fails
+        return
+    column.metrics.outcome(outcome)
+    for result in outcome.results:
+        if result.staged is not None:
+            column.staged[result.fragment_id] = result.staged
+
+
+#: How long a commit waits for those of other columns.
+_LONGEST_WAIT_SECONDS = 1.0
+#: Files in one request at the most: a message takes 4 MiB.
+_MOST_FILES = 6_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Asked:
+    header: PlanHeader
+    output: OutputField
+    replacements: Sequence[FragmentReplacement]
+    attempt: Attempt
+    request_id: str
+    answer: asyncio.Future[ColumnCommit]
+
+
+class CommitsTogether:
+    """The commits of some columns: they are sent when all of these ask for one, or have left.
+
+    Args:
+        commits: Takes them.
+        told: Is told of each version, with the names of the columns in it.
+    """
+
+    def __init__(self, commits: Commits, told: Callable[[int, Sequence[str]], object]) -> None:
+        self._commits = commits
+        self._told = told
+        self._members = 0
+        self._asked: list[_Asked] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def expect(self, members: int) -> None:
+        """Let commits wait for so many columns; each leaves later."""
+        self._members = members
+
+    def leave(self) -> None:
+        """Wait for one column less."""
+        self._members -= 1
+        self._send_if_all()
+
+    async def replace_column(
+        self,
+        header: PlanHeader,
+        output: OutputField,
+        replacements: Sequence[FragmentReplacement],
+        *,
+        attempt: Attempt,
+        request_id: str,
+    ) -> ColumnCommit:
+        """Install a column's files; see `Commits`."""
+        answer: asyncio.Future[ColumnCommit] = asyncio.get_running_loop().create_future()
+        self._asked.append(_Asked(header, output, replacements, attempt, request_id, answer))
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LONGEST_WAIT_SECONDS, self._send)
+        self._send_if_all()
+        return await answer
+
+    def __getattr__(self, name: str) -> Any:
+        """Pass on what is not about a column's files."""
+        return getattr(self._commits, name)
+
+    def _send_if_all(self) -> None:
+        if self._asked and len(self._asked) >= self._members:
+            self._send()
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        asked, self._asked = self._asked, []
+        for part in _parts([one for one in asked if not one.answer.done()]):
+            task = asyncio.create_task(self._answer(part))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _answer(self, asked: Sequence[_Asked]) -> None:
+        """Send a request, and give each column its answer, whatever becomes of the request."""
+        try:
+            await self._submit(asked)
+        except BaseException as error:
+            for one in asked:
+                _refuse(one, error)
+            if not isinstance(error, Exception):
+                raise
+
+    async def _submit(self, asked: Sequence[_Asked]) -> None:
+        if len(asked) > 1:
+            columns = [(one.header, one.output, one.replacements) for one in asked]
+            ids = "\n".join(one.request_id for one in asked)
+            request_id = hashlib.blake2b(ids.encode(), digest_size=16).hexdigest()
+            try:
+                answers = await self._commits.replace_columns(columns, attempt=asked[0].attempt, request_id=request_id)
+            except LemanError as error:
+                if isinstance(error, Unavailable) or error.reason == ATTEMPT_FENCED:
+                    raise
+                # it may be about one of them; what was committed all the same is found in the table
+            else:
+                for one, answer in zip(asked, answers, strict=True):
+                    _settle(one, answer)
+                self._tell(asked, answers)
+                return
+        for one in asked:
+            try:
+                answer = await self._commits.replace_column(
+                    one.header, one.output, one.replacements, attempt=one.attempt, request_id=one.request_id
+                )
+            except LemanError as error:
+                _refuse(one, error)
+            else:
+                _settle(one, answer)
+                self._tell([one], [answer])
+
+    def _tell(self, asked: Sequence[_Asked], answers: Sequence[ColumnCommit]) -> None:
+        names = [
+            one.output.name
+            for one, answer in zip(asked, answers, strict=True)
+            if any(outcome.committed for outcome in answer.outcomes)
+        ]
+        version = max(answer.version for answer in answers)
+        if version and names:
+            self._told(version, names)
+
+
+def _settle(one: _Asked, answer: ColumnCommit) -> None:
+    if not one.answer.done():
+        one.answer.set_result(answer)
+
+
+def _refuse(one: _Asked, error: BaseException) -> None:
+    if not one.answer.done():
+        one.answer.set_exception(error if isinstance(error, Exception) else asyncio.CancelledError())
+
+
+def _parts(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
+    """Yield what goes into one request."""
+    part: list[_Asked] = []
+    files = 0
+    for one in asked:
+        if part and files + len(one.replacements) > _MOST_FILES:
+            yield part
+            part, files = [], 0
+        part.append(one)
+        files += len(one.replacements)
+    if part:
+        yield part

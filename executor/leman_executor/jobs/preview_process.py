@@ -1,0 +1,41 @@
+"""The pool of the function processes that previews run in: a program that the executor starts.
+
+`python -m leman_executor.jobs.preview_process FD`: the descriptor is where requests come from. It is as clean as
+Spark's daemon: nothing is opened, and no thread runs, before functions have processes of their own.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import sys
+import warnings
+
+warnings.filterwarnings("ignore", message="lance is not fork-safe")
+os.environ.setdefault("LANCE_LOG", "error")
+
+from leman_core.process import environment  # noqa: E402
+from leman_core.process.blocked_imports import HEAVY, blocked_imports  # noqa: E402
+
+with blocked_imports(*HEAVY):  # a function may still import them
+    from leman_executor.worker import preview_run
+from leman_core.storage.opening import start_threads  # noqa: E402
+from leman_executor.spark import daemon_startup  # noqa: E402
+from leman_executor.worker.function_pool import FunctionPool  # noqa: E402
+
+
+def main(requests: socket.socket, parent: int) -> None:
+    """Serve until the executor ends this process, or is gone."""
+    os.dup2(2, 1)
+    environment.guard()
+    os.environ.pop(environment.CORE_DUMPS, None)  # not for functions
+    daemon_startup.expect_pandas()
+    gc.collect()
+    gc.freeze()
+    # a process has imported what the code was like: whoever changes it and tries again is to see the new one
+    FunctionPool(requests, preview_run.run_preview, lambda _state: None, (start_threads,), reuses=False).serve(parent)
+
+
+if __name__ == "__main__":
+    main(socket.socket(fileno=int(sys.argv[1])), os.getppid())

@@ -1,1 +1,0 @@
-"""Lineage: what jobs made of what, told as OpenLineage has it."""

@@ -1,0 +1,359 @@
+"""The job manager is the front of this room: it creates, finds, pauses, cancels and deletes jobs.
+
+The pauses of jobs: a paused job keeps what it has computed and nothing else, until it is resumed or cancelled.
+
+The job manager of one executor: all that the service asks of its jobs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+import structlog
+
+from leman_core.model.job import OPEN, Job, JobRequest, JobState, deleted_job
+from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
+from leman_core.storage.database_roots import DatabaseRoots
+from leman_executor.history.failed_row_pages import FailedRowPage, PageKey
+from leman_executor.history.job_index import JobFilter, JobListing
+from leman_executor.jobs.job_run import JobRun
+from leman_executor.jobs.job_status import JobUpdate
+from leman_executor.manager import job_databases
+from leman_executor.manager.job_admission import DEFAULT_ATTRIBUTES, Admission, JobAttributes, RetryOptions
+from leman_executor.manager.job_databases import Registry
+from leman_executor.manager.job_queries import JobQueries
+from leman_executor.manager.job_store import RunningJobs
+from leman_executor.manager.job_supervisor import ManagerDeps, Supervisor
+from leman_executor.manager.job_telemetry import show_job_gauges
+from leman_executor.manager.takeovers import AbandonedJobs, Takeovers
+
+_log = structlog.get_logger(__name__)
+
+_PAUSED = frozenset({JobState.PAUSING, JobState.PAUSED})
+
+
+class Pauses:
+    """The pauses of one executor's jobs, for one event loop."""
+
+    def __init__(self, shared: ManagerDeps, supervisor: Supervisor, takeovers: Takeovers, queries: JobQueries) -> None:
+        self._running = shared.running
+        self._store = shared.store
+        self._supervisor = supervisor
+        self._takeovers = takeovers
+        self._queries = queries
+
+    async def pause(self, path: str, job_id: str) -> Job:
+        """Have a job stop once what its workers computed is stored; one that waits for its turn is paused at once.
+
+        A job that is paused, or is about to be, stays so.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: JOB_ENDED – it has ended; JOB_CANCELLING – it is about to.
+            Unavailable: JOB_ELSEWHERE – another executor runs it.
+        """
+        run = await self._open_run(path, job_id)
+        if run.status.job.state in _PAUSED:
+            return run.status.snapshot()
+        if self._supervisor.queue.waits(job_id):
+            self._supervisor.leave_queue(job_id)
+            await run.status.move(JobState.PAUSED)
+        else:
+            run.pause()
+            await run.status.move(JobState.PAUSING)
+        return await self._told(path, run)
+
+    async def resume(self, path: str, job_id: str) -> Job:
+        """Have a job wait for its turn again, which goes on where it stopped; one that is not paused stays as it is.
+
+        Raises:
+            NotFound, FailedPrecondition, Unavailable: as `pause`.
+        """
+        run = await self._open_run(path, job_id)
+        if run.status.job.state not in _PAUSED:
+            return run.status.snapshot()
+        await run.status.move(JobState.PENDING)
+        return await self._told(path, run)
+
+    async def _open_run(self, path: str, job_id: str) -> JobRun:
+        await self._takeovers.finish(await self._queries.get(path, job_id))
+        job = await self._queries.get(path, job_id)
+        if job.state.terminal:
+            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
+        run = local_run(self._running, job)
+        if run.status.job.state is JobState.CANCELLING:
+            raise FailedPrecondition("JOB_CANCELLING", f"Job {job_id} is being cancelled", job_id=job_id)
+        return run
+
+    async def _told(self, path: str, run: JobRun) -> Job:
+        """Write down what became of a job, so that whoever takes it over knows, and return the job.
+
+        Where that cannot be written, it holds all the same as long as this executor lives.
+        """
+        job_id = run.status.job.job_id
+        try:
+            await self._store.save(run.status.job)
+        except LemanError as error:
+            _log.warning("a pause, or its end, is not in history yet", job_id=job_id, error=str(error))
+        if run.status.lost or run.status.job.state.terminal:
+            return await self._queries.get(path, job_id)
+        return run.status.snapshot()
+
+
+def local_run(running: RunningJobs, job: Job) -> JobRun:
+    """Return the run of a job that this executor has.
+
+    Raises:
+        Unavailable: JOB_ELSEWHERE – it has none.
+    """
+    run = running.run_of(job)
+    if run is None:
+        raise Unavailable("JOB_ELSEWHERE", f"Job {job.job_id} is run by another executor: ask that one")
+    return run
+
+
+class JobManager:
+    """The jobs of one executor; call it on one event loop."""
+
+    def __init__(self, shared: ManagerDeps) -> None:
+        self._services = shared.services
+        self._databases = shared.databases
+        self._running = shared.running
+        self._store = shared.store
+        self._leases = shared.leases
+        self._env_values = shared.env_values
+        self._limits = shared.limits
+        self._supervisor = Supervisor(shared)
+        self._takeovers = Takeovers(shared, self._supervisor)
+        self._queries = JobQueries(self._takeovers, shared.running)
+        self._pauses = Pauses(shared, self._supervisor, self._takeovers, self._queries)
+        self._admission = Admission(shared, self._supervisor, self._takeovers, self._queries)
+
+    def busy(self) -> bool:
+        """Tell whether any job runs or waits for its turn; one that is paused does neither."""
+        runs = self._running.runs
+        return any(runs[job_id].status.job.state is not JobState.PAUSED for job_id in self._running.tasks)
+
+    async def measure(self) -> None:
+        """Show and count the jobs to whoever asks for measures, until cancelled."""
+        running = self._running
+        show_job_gauges(running.runs, self._leases.age, lambda: self._supervisor.queue.waiting)
+        await running.measured.follow(running.runs, running.tasks)
+
+    def columns(self) -> set[tuple[str, str, str]]:
+        """Return (database, table, column) of all backfills in the databases that somebody asked for."""
+        jobs = ((database.path, job) for database in self._databases for job in database.jobs)
+        return {(path, job.table, column) for path, job in jobs for column in job.filled}
+
+    async def open_database(self, path: str) -> None:
+        """Open a database, and take over the jobs that a dead executor left in it."""
+        await self._takeovers.open(path)
+
+    def forget_database(self, path: str) -> None:
+        """Forget the jobs of a database that is gone: one that is made anew at its path has others."""
+        self._databases.forget(path)
+
+    async def follow_limits(self, registry: Registry, seconds: float) -> None:
+        """Go by the limits of registered databases, read every so many seconds, until it is cancelled."""
+        await job_databases.follow_limits(registry, self._limits, seconds, self._limits_changed)
+
+    async def follow_abandoned(self, registry: Registry | None, roots: DatabaseRoots, seconds: float) -> None:
+        """Take over jobs that nobody has, looked for every so many seconds, until it is cancelled."""
+        await AbandonedJobs(self._takeovers, self._leases, registry, roots).follow(seconds)
+
+    def _limits_changed(self) -> None:
+        self._supervisor.queue.look_again()
+        self._supervisor.tell_places()
+
+    async def create(
+        self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = DEFAULT_ATTRIBUTES
+    ) -> Job:
+        """Accept a job and return it running, waiting for its turn, or done where nothing was to do, or little.
+
+        Args:
+            request: What it is to do.
+            request_id: The same id with the same `body` gives the same job; without an id each call makes one.
+            body: Digest of the whole message that asks for it.
+            attributes: What its caller says of it.
+
+        Raises:
+            AlreadyExists: REQUEST_ID_REUSED – the request id was given with another body.
+            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free.
+            LemanError: What planning raises.
+        """
+        return await self._admission.create(request, request_id, body, attributes)
+
+    async def retry(
+        self,
+        database: str,
+        retry: RetryOptions,
+        request_id: str,
+        *,
+        body: str = "",
+        attributes: JobAttributes = DEFAULT_ATTRIBUTES,
+    ) -> tuple[Job, bytes]:
+        """Accept a job that computes the failed rows of an ended one again.
+
+        Returns:
+            The job, and what became of the column that was given another function (`Planner.alter_column`).
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row.
+            LemanError: What `create` and `leman_executor.manager.job_admission.retry_spec` raise.
+        """
+        return await self._admission.retry(database, retry, request_id, body, attributes)
+
+    async def get(self, database: str, job_id: str) -> Job:
+        """Return a job, see `JobQueries.get`."""
+        return await self._queries.get(database, job_id)
+
+    def has(self, job_id: str) -> bool:
+        """Tell whether this executor has the job, or had it when it ended."""
+        return self._running.here(job_id) is not None
+
+    async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
+        """Return a page of jobs, see `JobQueries.list_jobs`."""
+        return await self._queries.list_jobs(database, listing)
+
+    async def count_jobs(self, database: str, job_filter: JobFilter) -> int:
+        """Count jobs, see `JobQueries.count_jobs`."""
+        return await self._queries.count_jobs(database, job_filter)
+
+    async def warnings(self, database: str) -> list[str]:
+        """Return what of a job history is damaged, see `JobQueries.warnings`."""
+        return await self._queries.warnings(database)
+
+    def watch(self, database: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
+        """Yield all changes of a job, see `JobQueries.watch`."""
+        return self._queries.watch(database, job_id, after, heartbeat_seconds)
+
+    async def errors(
+        self, database: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
+    ) -> tuple[FailedRowPage, list[str]]:
+        """Return a page of a job's failed rows, and what of them is lost, see `JobQueries.errors`."""
+        return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
+
+    async def cancel(self, database: str, job_id: str) -> Job:
+        """Ask a job to stop; ended jobs stay as they are.
+
+        History knows it before the caller does, so that an executor which takes the job over cancels it too.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            Unavailable: JOB_ELSEWHERE – another executor runs it.
+        """
+        await self._takeovers.finish(await self.get(database, job_id))
+        job = await self.get(database, job_id)
+        if job.state.terminal:
+            return job
+        run = local_run(self._running, job)
+        if not run.cancelling:
+            await run.status.move(JobState.CANCELLING)
+            await self._save_cancelling(run.status.job)
+            if run.status.lost or run.status.job.state.terminal:
+                return await self.get(database, job_id)
+            if self._supervisor.queue.waits(job_id):
+                self._supervisor.leave_queue(job_id)
+            else:
+                # Spark lets its tasks live for two seconds, in which rows at hand are stored
+                self._services.stop_units(job_id)
+                await asyncio.to_thread(run.cancel)
+        return run.status.snapshot()
+
+    async def pause(self, database: str, job_id: str) -> Job:
+        """Have a job stop for a while, see `Pauses.pause`."""
+        return await self._pauses.pause(database, job_id)
+
+    async def resume(self, database: str, job_id: str) -> Job:
+        """Have a paused job go on, see `Pauses.resume`."""
+        return await self._pauses.resume(database, job_id)
+
+    async def cancel_all(self, database: str, job_filter: JobFilter) -> tuple[list[Job], list[str]]:
+        """Ask all jobs to stop that a filter lets through and that have not ended.
+
+        Returns:
+            The jobs after that, newest first, and the ids of those that another executor runs.
+        """
+        asked: list[Job] = []
+        elsewhere: list[str] = []
+        states = job_filter.states & OPEN if job_filter.states else OPEN  # records of ended jobs are not even read
+        found = await self.list_jobs(database, JobListing(filter=replace(job_filter, states=states))) if states else []
+        for job in found:
+            try:
+                asked.append(await self.cancel(database, job.job_id))
+            except Unavailable:
+                elsewhere.append(job.job_id)
+        return asked, elsewhere
+
+    async def delete(self, path: str, job_id: str) -> None:
+        """Take a job that has ended out of the history for good, with what is stored of its failed rows.
+
+        One that was deleted before is deleted.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: JOB_RUNNING – it has not ended.
+        """
+        database = await self._takeovers.open(path)
+        await database.reload()
+        if not database.jobs.was_deleted(job_id):
+            job = await self.get(path, job_id)
+            if not job.state.terminal:
+                message = f"Job {job_id} is {job.state.value}: wait until it has ended, or cancel it, then delete it"
+                raise FailedPrecondition("JOB_RUNNING", message, job_id=job_id)
+            database.jobs.put(await database.save(deleted_job(job, time.time())))
+        await database.forget_failed_rows(job_id)
+
+    async def update(self, database: str, job_id: str, **changes: Any) -> Job:
+        """Change `labels` or `priority` of a job that has not ended.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+            FailedPrecondition: JOB_ENDED – it has ended.
+            Unavailable: JOB_ELSEWHERE – another executor runs it.
+        """
+        job = await self.get(database, job_id)
+        if job.state.terminal:
+            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
+        run = local_run(self._running, job)
+        run.status.update(**changes)
+        await self._store.save(run.status.job)
+        self._supervisor.queue.prioritise(job_id, run.status.job.priority)
+        self._supervisor.tell_places()
+        await run.status.publish()
+        return run.status.snapshot()
+
+    async def _save_cancelling(self, job: Job) -> None:
+        """Save that a job is being cancelled.
+
+        Where that cannot be written, the job is stopped all the same; another executor would not know of it.
+        """
+        try:
+            await self._store.save(job)
+        except LemanError as error:
+            _log.warning("a cancel is not in history yet", job_id=job.job_id, error=str(error))
+
+    async def stop(self) -> None:
+        """Leave all jobs: another executor takes them over from their checkpoints."""
+        self._supervisor.queue.close()
+        await self._admission.stop()
+        running = list(self._running.tasks)
+        for job_id in running:
+            self._services.cancel_workers(job_id)
+        tasks = [*self._takeovers.waiting.values(), *self._running.tasks.values(), *self._store.unsaved.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        runs = self._running.runs
+        kept = [runs[job_id] for job_id in running if job_id in runs]  # others were lost meanwhile
+        await asyncio.gather(*(self._takeovers.hand_back(run.status.job) for run in kept))
+        for job_id in list(runs):
+            await self._leases.release(job_id)
+        await self._leases.close()
+        await self._env_values.close()
+        await self._databases.close()

@@ -1,0 +1,120 @@
+"""The queries for jobs, wherever these run: for one, for a page, for all changes of one, for its failed rows."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+
+from leman_core.model.job import Job
+from leman_core.model.service_errors import NotFound
+from leman_executor.history.failed_row_pages import FailedRowPage, PageKey
+from leman_executor.history.job_index import JobFilter, JobListing, JobRecord
+from leman_executor.jobs import job_status
+from leman_executor.jobs.job_status import JobUpdate
+from leman_executor.manager.job_store import RunningJobs
+from leman_executor.manager.takeovers import Takeovers
+
+_POLL_SECONDS = 1.0
+#: For so long an executor may still tell of a job that another one deleted.
+_DELETED_SECONDS = 2.0
+#: Jobs that a listing looks at before others have their turn.
+_LOOKS = 2000
+
+
+class JobQueries:
+    """The queries that one executor answers, for one event loop."""
+
+    def __init__(self, takeovers: Takeovers, running: RunningJobs) -> None:
+        self._takeovers = takeovers
+        self._running = running
+
+    async def get(self, path: str, job_id: str) -> Job:
+        """Return a job as it stands; one that runs elsewhere is taken over once its lease is free.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+        """
+        database = await self._takeovers.open(path)
+        job = database.jobs.get(job_id)
+        if job is None or (self._running.here(job_id) is None and not job.state.terminal):
+            await database.reload()
+            job = database.jobs.get(job_id)
+            if job is not None and not job.state.terminal:
+                self._takeovers.take_over_when_free(database, job_id)
+        else:
+            await database.reload_after(_DELETED_SECONDS)  # another executor may have deleted it
+            job = database.jobs.get(job_id)
+        if job is None:
+            raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: JobService.ListJobs lists all", job_id=job_id)
+        return self._running.current(job)
+
+    async def list_jobs(self, path: str, listing: JobListing) -> list[Job]:
+        """Return the jobs of a listing."""
+        database = await self._takeovers.open(path)
+        await database.reload()
+        found: list[JobRecord] = []
+        go_on = listing.after
+        while True:
+            left = None if listing.most is None else listing.most - len(found)
+            records, go_on = database.jobs.listed(
+                listing.filter, go_on, left, _LOOKS, oldest_first=listing.oldest_first
+            )
+            found += records
+            if go_on is None:  # all as they stand at one moment: places in the queue are different ones
+                return [self._running.current(record.job()) for record in found]
+            await asyncio.sleep(0)
+
+    async def count_jobs(self, path: str, wanted: JobFilter) -> int:
+        """Count the jobs that a filter lets through, as history had them when a listing asked last."""
+        jobs = (await self._takeovers.open(path)).jobs
+        if wanted == JobFilter():
+            return len(jobs)
+        count, go_on = 0, None
+        while True:
+            records, go_on = jobs.listed(wanted, go_on, None, _LOOKS)
+            count += len(records)
+            if go_on is None:
+                return count
+            await asyncio.sleep(0)
+
+    async def warnings(self, path: str) -> list[str]:
+        """Return what of a database's job history was damaged and set aside."""
+        return await (await self._takeovers.open(path)).warnings()
+
+    async def watch(self, path: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
+        """Yield all changes of a job, see `JobStatus.watch`; those of a job that runs elsewhere come from history."""
+        seen = after
+        while True:
+            job = await self.get(path, job_id)
+            run = self._running.run_of(job)
+            if run is not None:
+                async with contextlib.aclosing(run.status.watch(seen, heartbeat_seconds)) as messages:
+                    async for news in messages:
+                        seen = news.sequence
+                        yield news
+                if not run.status.lost:
+                    return
+                continue
+            news = job_status.update_from_history(job, seen)
+            seen = news.sequence
+            yield news
+            if job.state.terminal:
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+
+    async def errors(
+        self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
+    ) -> tuple[FailedRowPage, list[str]]:
+        """Return a page of a job's failed rows, see `RowErrors.page`, and with the first page what of them is lost.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+        """
+        job = await self.get(path, job_id)
+        database = await self._takeovers.open(path)
+        page = await database.failed_rows(job_id, column, after, size, all_places=all_places)
+        if after is not None:
+            return page, []
+        of_view = job.refresh_result.warnings if job.refresh_result is not None else ()
+        return page, [*await database.lost_failed_rows(job), *of_view]

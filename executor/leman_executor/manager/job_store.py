@@ -1,0 +1,247 @@
+"""The states of jobs: which run here, which state counts, and that each is written to history and lineage.
+
+What is told of the lineage of jobs: each that begins, or goes on here, and each that ends.
+
+The jobs that run on this executor, and the last ones that ended here.
+
+The job store: it writes the states of jobs into their histories, and says which of them counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import structlog
+
+from leman_core.model.job import Job, JobState, same_attempt
+from leman_core.model.service_errors import LemanError
+from leman_core.model.udf import FunctionVersion
+from leman_core.model.work import RowFailure
+from leman_core.server.blocking import BlockingPool
+from leman_core.storage.locations import table_uri
+from leman_executor.coordination.leases import JobLeases
+from leman_executor.history.job_index import JobFilter, JobRecord
+from leman_executor.jobs.job_run import JobRun
+from leman_executor.jobs.lineage import LineageFacts, run_ended_event, run_started_event
+from leman_executor.manager.job_databases import JobDatabase, JobDatabases
+from leman_executor.manager.job_telemetry import MeasuredJobs, end_job_span
+from leman_executor.worker.error_store import JobErrors, errors_uri
+
+
+class LineageReporter:
+    """Events of the jobs of one executor."""
+
+    def __init__(self, send: Callable[[dict[str, Any]], None], namespace: str) -> None:
+        self._send = send
+        self._namespace = namespace
+        self._begun: set[str] = set()
+
+    def runs(self, job: Job, lineage: LineageFacts | None) -> None:
+        """Tell, once, that a job has begun to run here.
+
+        Args:
+            job: The job.
+            lineage: None: no plan says what it reads.
+        """
+        if job.job_id not in self._begun:
+            self._begun.add(job.job_id)
+            self._send(run_started_event(job, lineage or _unknown(job), self._namespace, time.time()))
+
+    def ends(self, job: Job, lineage: LineageFacts | None) -> None:
+        """Tell that a job has ended; of one that had nothing to do also that it has begun."""
+        self.runs(job, lineage)
+        self._begun.discard(job.job_id)
+        self._send(run_ended_event(job, lineage or _unknown(job), self._namespace))
+
+
+def _unknown(job: Job) -> LineageFacts:
+    return LineageFacts("", 0, table_uri(job.request.database, job.request.table), {})
+
+
+_log = structlog.get_logger(__name__)
+
+
+class RunningJobs:
+    """The runs and tasks of jobs by job id, for one event loop; a job without a task has ended, or is being made."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, JobRun] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+        self.measured = MeasuredJobs()
+        self._lost: set[str] = set()
+        self._stopping: set[asyncio.Task[None]] = set()
+
+    def here(self, job_id: str) -> JobRun | None:
+        """Return the run of a job that this executor has, or had when the job ended; else None."""
+        run = self.runs.get(job_id)
+        return None if run is None or run.status.lost else run
+
+    def run_of(self, job: Job) -> JobRun | None:
+        """Return the run of a job of this very database, as `here` does: a copy of a database has the same job ids."""
+        run = self.here(job.job_id)
+        return run if run is not None and run.status.job.request.database == job.request.database else None
+
+    def current(self, job: Job) -> Job:
+        """Return the live state of a job that runs here, else the one given."""
+        run = self.run_of(job)
+        return run.status.snapshot() if run is not None else job
+
+    def lose(self, job_id: str) -> None:
+        """End what runs here for a job that another executor has, and say nothing more about the job."""
+        self.measured.forget(job_id)
+        run = self.here(job_id)
+        if run is None:
+            return
+        _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
+        run.status.lose()
+        if run.status.span is not None:
+            run.status.span.end("LeftToOther")
+        self._lost.add(job_id)
+        stopping = asyncio.create_task(_end(run))
+        self._stopping.add(stopping)
+        stopping.add_done_callback(self._stopping.discard)
+
+    def drop(self, job_id: str) -> None:
+        """Forget a job that was lost: its run and its task at once, as whoever finds a task looks for its run."""
+        self.runs.pop(job_id, None)
+        self.tasks.pop(job_id, None)
+
+    def was_lost(self, job_id: str) -> bool:
+        """Tell whether this executor has lost the job to another one before."""
+        return job_id in self._lost
+
+    async def stopped(self) -> None:
+        """Wait until nothing runs any more for jobs that were lost."""
+        await asyncio.gather(*self._stopping)
+
+
+async def _end(run: JobRun) -> None:
+    await run.status.publish()  # wakes a job that is paused
+    await asyncio.to_thread(run.cancel)
+
+
+_SAVE_AGAIN_SECONDS = 3.0
+#: Earlier jobs that are named as those in which rows failed.
+_FAILED_IN = 5
+#: Jobs of a table that are looked through for one that left it at a later version.
+_LOOKED_AT = 64
+
+
+class HistoryJobStore:
+    """Job states in job histories. `unsaved`: jobs whose end could not be written yet."""
+
+    def __init__(self, databases: JobDatabases, running: RunningJobs, leases: JobLeases, pool: BlockingPool) -> None:
+        self._databases = databases
+        self._running = running
+        self._leases = leases
+        self._pool = pool
+        self.unsaved: dict[str, asyncio.Task[None]] = {}
+        #: None: nobody is told what jobs make of what.
+        self.lineage: LineageReporter | None = None
+
+    async def save(self, job: Job) -> Job:
+        """See the port; an end that cannot be written now is returned all the same, and written later.
+
+        So is the end of a job that had nothing to do, which nobody wrote down before, where an append is dear and no
+        other executor can be asked for the job.
+        """
+        database = self._databases.of(job)
+        known = database.jobs.get(job.job_id)
+        had_nothing_to_do = job.state is JobState.DONE and known is None and not job.progress.commits
+        # an end, and an attempt, is in history before anybody is told
+        if not job.state.terminal and (known is None or same_attempt(known, job)):
+            database.jobs.put(job)
+        if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
+            database.jobs.put(job)
+            database.save_with_others(job)
+            self._tell_end(job)
+            return job
+        try:
+            kept = await database.save(job)
+        except LemanError as error:
+            if not job.state.terminal:
+                raise
+            database.jobs.put(job)
+            self._save_later(database, job, error)
+            self._tell_end(job)
+            return job
+        database.jobs.put(kept)
+        if not same_attempt(kept, job):
+            self._running.lose(job.job_id)
+        elif kept.state.terminal:
+            if job.state.terminal:  # else it was saved with the end, or after it, which is told by whoever saved that
+                self._tell_end(kept)
+        elif kept.state is JobState.RUNNING and self.lineage is not None:
+            self.lineage.runs(kept, self._lineage_of(kept))
+        return kept
+
+    def _tell_end(self, job: Job) -> None:
+        """Tell measures, traces and, where it failed, the log of the end of a job that this executor has."""
+        if job.state is JobState.FAILED:
+            reason = job.error.reason if job.error is not None else ""
+            _log.warning("a job failed", job_id=job.job_id, database=job.request.database, reason=reason)
+        self._running.measured.end(job)
+        run = self._running.runs.get(job.job_id)
+        if run is not None and run.status.span is not None:
+            end_job_span(run.status.span, job)
+        if self.lineage is not None:
+            self.lineage.ends(job, self._lineage_of(job))
+
+    def _lineage_of(self, job: Job) -> LineageFacts | None:
+        run = self._running.runs.get(job.job_id)
+        return None if run is None else run.status.lineage
+
+    def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:
+        _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))
+        if job.job_id not in self.unsaved:
+            self.unsaved[job.job_id] = asyncio.create_task(self._keep_saving(database, job))
+
+    async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
+        """Write a job's end again and again until it is in history.
+
+        The lease is held until then, so that nobody takes over a job that has ended.
+        """
+        kept = None
+        try:
+            async with self._leases.kept(job.job_id):
+                while kept is None:
+                    await asyncio.sleep(_SAVE_AGAIN_SECONDS)
+                    with contextlib.suppress(LemanError):
+                        kept = await database.save(job)
+                database.jobs.put(kept)
+        finally:
+            del self.unsaved[job.job_id]
+            await self._leases.release(job.job_id, ended=kept is not None and kept.state.terminal)
+
+    async def save_error(self, job: Job, row: RowFailure) -> None:
+        """See the port."""
+        spec = job.backfill
+        errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)
+        await self._pool.run(errors.store, [row])
+
+    def failed_in(self, job: Job) -> tuple[str, ...]:
+        """See the port; the jobs are those that history had when it was read last."""
+        column, function = job.column or "", FunctionVersion(job.udf_name, job.udf_version)
+
+        def failed(other: JobRecord) -> bool:
+            if not other.rows_failed or other.job_id == job.job_id or column not in other.filled:
+                return False
+            if other.columns:
+                return other.job().functions.get(column) == str(function)
+            return (other.udf_name, other.udf_version) == (function.name, function.version)
+
+        jobs = self._databases.of(job).jobs
+        found, _ = jobs.listed(JobFilter(tables=frozenset({job.request.table}), matches=failed), most=_FAILED_IN)
+        return tuple(record.job_id for record in found)
+
+    def lost_commit(self, job: Job, version: int) -> Job | None:
+        """See the port; only the jobs of the table that came last are looked at."""
+        jobs = self._databases.of(job).jobs
+        of_table = JobFilter(tables=frozenset({job.request.table}), matches=lambda its: its.table_version > version)
+        found, _ = jobs.listed(of_table, looks=_LOOKED_AT)
+        later = (record.job() for record in found)
+        return next((other for other in later if other.incarnation and other.incarnation == job.incarnation), None)

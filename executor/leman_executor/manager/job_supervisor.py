@@ -1,0 +1,322 @@
+"""The supervisor runs each job in its turn, under a lease, to an end; with what the parts of the manager share.
+
+The objects that the parts of a job manager share.
+
+How long jobs take: what is known of it. Pure.
+
+Cost estimates: what a row of a function version cost in earlier jobs. A plan's first units are cut by it.
+
+The supervisor of jobs: it runs each in its turn, under a lease, to an end whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import Coroutine, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import structlog
+
+from leman_core.model.job import Job, JobError, JobState, same_attempt
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import LemanError
+from leman_core.server.blocking import STORE
+from leman_core.storage.locations import store_of
+from leman_core.telemetry import tracing
+from leman_executor.coordination.env_values import EnvValues
+from leman_executor.coordination.leases import JobLeases
+from leman_executor.history.job_index import JobRecord
+from leman_executor.jobs.backfill_run import BackfillRun
+from leman_executor.jobs.columns_run import ColumnsRun
+from leman_executor.jobs.job_environment import JobEnvironment
+from leman_executor.jobs.job_metrics import JobMetrics
+from leman_executor.jobs.job_run import JobRun
+from leman_executor.jobs.job_status import WatcherPace
+from leman_executor.manager.job_databases import JobDatabases, RegisteredLimits
+from leman_executor.manager.job_queue import JobQueue, QueuedJob, TurnLimits
+from leman_executor.manager.job_store import HistoryJobStore, RunningJobs
+from leman_executor.manager.job_telemetry import start_job_span
+from leman_executor.refresh.refresh_run import RefreshRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagerDeps:
+    """The shared objects of one executor; `store` is also the `JobStore` of its `services`."""
+
+    services: JobEnvironment
+    databases: JobDatabases
+    running: RunningJobs
+    store: HistoryJobStore
+    leases: JobLeases
+    env_values: EnvValues = field(default_factory=lambda: EnvValues(""))
+    limits: RegisteredLimits = field(default_factory=RegisteredLimits)
+
+
+#: States of jobs that are about to end, or to give their turn back.
+_STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
+
+
+def job_seconds_left(
+    job: Job, metrics: JobMetrics, seconds_per_row: float | None, workers: float, now: float
+) -> float | None:
+    """Return how long a job still takes; None: not known.
+
+    A job whose rate is measured takes what its rows left take at that rate. Any other backfill takes its planned rows
+    times what a row costs one worker, shared among its workers, less the time that it has had. Of a refresh nothing is
+    known before it runs.
+
+    Args:
+        job: The job.
+        metrics: Its counts.
+        seconds_per_row: What a row of its function cost, in this job or in earlier ones; None: not known.
+        workers: Workers that it has, or will have; jobs that run at once share the task slots.
+        now: Seconds since the epoch.
+    """
+    if job.state in _STOPPING:
+        return 0.0
+    waits = job.state is JobState.PENDING
+    measured = 0.0 if waits else metrics.progress().eta_seconds
+    if measured:
+        return measured
+    rows = metrics.rows_planned or job.progress.rows_planned
+    if job.column is None or seconds_per_row is None or not rows:
+        return None
+    spent = 0.0 if waits or not job.started_at else max(0.0, now - job.started_at)
+    return max(0.0, rows * seconds_per_row / workers - spent)
+
+
+class CostEstimates:
+    """The cost estimates that one executor has, in seconds."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], float] = {}
+
+    def of(self, job: Job) -> float | None:
+        """Return what a row of the job will cost; None where that is not known."""
+        return self._known.get((job.udf_name, job.udf_version))
+
+    def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
+        """Learn from a job that ended here, or that history has; None: it called no function."""
+        if seconds_per_row is not None:
+            self._known[job.udf_name, job.udf_version] = seconds_per_row
+
+
+_log = structlog.get_logger(__name__)
+
+_RUNS_KEPT = 200
+#: States of jobs that have stopped and may go on.
+_STOPPED = frozenset({JobState.PAUSED, JobState.PENDING, JobState.CANCELLING})
+
+
+def _run_of(job: Job, services: JobEnvironment) -> JobRun:
+    if not isinstance(job.request, BackfillSpec):
+        return RefreshRun(job, services)
+    return ColumnsRun(job, services) if job.request.columns else BackfillRun(job, services)
+
+
+class Supervisor:
+    """The running jobs' supervisor, for one event loop; `executor_id` is this executor's name in history."""
+
+    def __init__(self, shared: ManagerDeps) -> None:
+        self._services = shared.services
+        self._databases = shared.databases
+        self._running = shared.running
+        self._store = shared.store
+        self._leases = shared.leases
+        self._env_values = shared.env_values
+        self._telling: asyncio.Task[None] | None = None
+        self._news = False
+        self._told: Mapping[str, int] = {}
+        self.executor_id = uuid.uuid4().hex
+        self.costs = CostEstimates()
+        self._pace = WatcherPace()
+        limits = shared.services.settings.executor
+        turns = TurnLimits(
+            running=limits.max_running_jobs,
+            per_database=limits.max_running_jobs_per_database,
+            per_caller=limits.max_running_jobs_per_caller,
+            of_database=shared.limits.running,
+        )
+        waits = limits.max_waiting_jobs, limits.max_waiting_jobs_per_caller
+        self.queue = JobQueue(turns, *waits, self._seconds_left, shared.limits.waiting)
+
+    def run_of(self, job: Job, env: Mapping[str, str]) -> JobRun:
+        """Return a run of the job, with the values of its environment, that belongs to this executor."""
+        job = replace(job, executor=self.executor_id)
+        job, span = start_job_span(job)
+        run = _run_of(job, self._services)
+        run.status.span = span
+        self._running.measured.begin(job)
+        run.status.expected = self.queue.expected
+        run.status.pace = self._pace
+        run.status.take_env(env)
+        return run
+
+    def _seconds_left(self, queued: QueuedJob) -> float | None:
+        """Return how long a job still takes, as far as is known; for one that waits: how long it will run."""
+        run = self._running.runs.get(queued.job_id)
+        if run is None:
+            return None
+        costs = run.status.metrics.seconds_per_row or self.costs.of(run.status.job)
+        share = self._services.slots / max(1, self.queue.together)
+        workers = min(share, run.workers or share)
+        return job_seconds_left(run.status.job, run.status.metrics, costs, workers, time.time())
+
+    def join_queue(self, job: Job, *, always: bool = False) -> asyncio.Future[bool]:
+        """Put a job into the queue, see `JobQueue.join`."""
+        return self.queue.join(to_queued_job(job), always=always)
+
+    def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
+        """Do a job's work beside everything else; None: the job is paused, and has none before it is resumed."""
+        task = asyncio.create_task(self._supervise(run, work))
+        self._running.tasks[run.status.job.job_id] = task
+        task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.job_id, None))
+
+    async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
+        """Run a job once its turn has come, from the plan on, as the table may have changed while it waited."""
+        job = run.status.job
+        if not turn.done() and job.state is not JobState.PENDING:
+            await run.status.move(JobState.PENDING)
+            await self._store.save(run.status.job)
+        self.tell_places()
+        with tracing.span("queue", run.status.span):
+            its_turn = await turn
+        if not its_turn:
+            if run.status.job.state is not JobState.PAUSED:
+                await run.end(JobState.CANCELLED)
+            return
+        run.status.has_its_turn()
+        if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
+            await run.status.move(JobState.PLANNING)
+            await self._store.save(run.status.job)
+        await run.replan_and_run()
+
+    async def _rest(self, run: JobRun) -> None:
+        """Give back what a paused job has, and wait until it is resumed, cancelled or lost; then go on."""
+        job_id = run.status.job.job_id
+        self._services.forget_workers(job_id)
+        self.leave_queue(job_id)
+        await run.status.until_resumed()
+        while run.status.job.state is JobState.PAUSING and not run.status.lost:  # again, before anything began
+            await run.status.rest(self._store)
+            await run.status.until_resumed()
+        if run.status.lost:
+            return
+        if run.cancelling or run.status.job.state is JobState.CANCELLING:
+            await run.end(JobState.CANCELLED)
+            return
+        run.resume()
+        await self.in_turn(run, self.join_queue(run.status.job, always=True))
+
+    def leave_queue(self, job_id: str) -> None:
+        """Take a job out of the queue that is over, or is not to run after all; the next one has its turn."""
+        self.queue.leave(job_id)
+        self.tell_places()
+
+    def tell_places(self) -> None:
+        """Tell the watchers of waiting jobs the jobs' places in the queue, once for all who come and go meanwhile."""
+        self._news = True
+        if self._telling is None or self._telling.done():
+            self._telling = asyncio.create_task(self._tell_places())
+
+    async def _tell_places(self) -> None:
+        while self._news:
+            self._news = False
+            before, self._told = self._told, self.queue.places()
+            for job_id, place in self._told.items():
+                run = self._running.runs.get(job_id)
+                if run is not None and before.get(job_id) != place:
+                    await run.status.publish()
+
+    async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
+        STORE.set(store_of(run.status.job.request.database))  # not of the call in which it began, as in a takeover
+        if run.status.span is not None:
+            tracing.enter(run.status.span)  # never left: the task ends with the job
+        over = asyncio.Event()
+        beat = asyncio.create_task(self._heartbeat(run, over))
+        job_id = run.status.job.job_id
+        try:
+            if work is not None:
+                await work
+            while run.status.job.state in _STOPPED and not run.status.lost:
+                await self._rest(run)
+        except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
+            _log.exception("job failed on a bug", job_id=job_id)
+            message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
+            await run.status.end(
+                JobState.FAILED, JobError(kind="Internal", reason="INTERNAL_BUG", message=message), self._store
+            )
+        finally:
+            over.set()  # what a cancelled call to Redis or to the history raises may be taken for their error
+            beat.cancel()
+            self._services.forget_workers(job_id)
+            self.leave_queue(job_id)
+        await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
+        if job_id not in self._store.unsaved:
+            await self._leases.release(job_id, ended=self._has_ended(run))
+            if self._has_ended(run):
+                await self._env_values.forget(job_id)
+        if run.status.lost:
+            self._running.drop(job_id)
+            return
+        self.costs.learn(run.status.job, run.status.metrics.seconds_per_row)
+        self.forget_old_runs()
+
+    def _has_ended(self, run: JobRun) -> bool:
+        """Tell whether a job has ended, here or at the executor that it was lost to."""
+        known: Job | None = run.status.job
+        if run.status.lost:
+            known = self._databases.of(run.status.job).jobs.get(run.status.job.job_id)
+        return known is not None and known.state.terminal
+
+    def forget_old_runs(self) -> None:
+        """Forget old runs that have ended: their watchers have seen the end, and history has it."""
+        runs, tasks = self._running.runs, self._running.tasks
+        if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # to look through all at the end of each would take its time
+            return
+        ended = [
+            job_id
+            for job_id, run in runs.items()
+            if run.status.job.state.terminal and job_id not in tasks and job_id not in self._store.unsaved
+        ]
+        for job_id in ended[:-_RUNS_KEPT]:
+            del runs[job_id]
+
+    async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
+        """Keep the lease until the run is over; where that was interrupted, history says whether the job is ours."""
+        beaten = time.monotonic()
+        while not over.is_set():
+            await asyncio.sleep(self._leases.lease_seconds / 3)
+            in_time = time.monotonic() - beaten < self._leases.lease_seconds
+            beaten = time.monotonic()
+            kept = await self._leases.renew(run.status.job.job_id)
+            if not (kept and in_time):
+                await self._check_ours(run)
+            if not run.status.lost:  # else they may be those of a job that has ended elsewhere
+                await self._env_values.renew(run.status.job.job_id, run.status.env)
+
+    async def _check_ours(self, run: JobRun) -> None:
+        job = run.status.job
+        database = self._databases.of(job)
+        try:
+            stored = await database.find(job.job_id)
+        except LemanError as error:
+            _log.warning("history does not say who has a job", job_id=job.job_id, error=str(error))
+            return
+        if stored is not None and not same_attempt(stored, job):
+            database.jobs.put(stored)
+            self._running.lose(job.job_id)
+
+
+def to_queued_job(job: Job) -> QueuedJob:
+    """Return a job as the queue knows it."""
+    return QueuedJob(
+        job_id=job.job_id,
+        accepted_at=job.created_at,
+        database=job.request.database,
+        caller=job.initiator,
+        priority=job.priority,
+    )

@@ -1,1 +1,0 @@
-"""The row diff of a refresh: which rows of a view came, went or changed with its source."""

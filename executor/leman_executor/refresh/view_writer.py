@@ -1,0 +1,342 @@
+"""Work on files of a view: retried in threads, spread over fragments, written from source and scratch table.
+
+Runs work on files of a refresh that may fail for passing reasons.
+
+How the rows of a refresh are spread over new fragments and a scratch table, and what both are called. Pure.
+
+Makes the files of a view: selected columns from the source by row id, function columns from the scratch table.
+
+Blocking; for threads of the executor. Memory is bounded by a batch, whatever the fragment's size.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import ParamSpec, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import structlog
+import xxhash
+
+from leman_core.functions.arrow_values import concatenate
+from leman_core.model.plan import StagedFile
+from leman_core.model.row_positions import fragments_of, offsets_of
+from leman_core.model.service_errors import Aborted, Unavailable
+from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID, RefreshPlan, ResolvedFunction
+from leman_core.server.blocking import run_in_job_thread
+from leman_core.storage import view_data_files as view_files
+from leman_core.storage.scratch_table import ScratchTable
+from leman_core.storage.source_rows import SourceRows
+from leman_core.storage.storage_errors import STORE_UNAVAILABLE
+from leman_executor.worker.row_source import first_rows, rows_within
+
+_log = structlog.get_logger(__name__)
+
+_Result = TypeVar("_Result")
+_Arguments = ParamSpec("_Arguments")
+
+
+async def retry_in_thread(
+    work: Callable[_Arguments, _Result], *args: _Arguments.args, **kwargs: _Arguments.kwargs
+) -> _Result:
+    """Run work on files in a thread.
+
+    Raises:
+        Aborted: STORAGE_ERROR, where the files cannot be read or written now. The source may have been cleaned up, or
+            another refresh may have dropped the scratch table; a new plan finds that out.
+        LemanError: whatever else the work raises, such as FailedPrecondition where the storage refuses.
+    """
+    try:
+        return await run_in_job_thread(work, *args, **kwargs)
+    except Unavailable as error:
+        if error.reason != STORE_UNAVAILABLE:
+            raise
+        _log.warning("files of a refresh cannot be used", exc_info=True)
+        raise Aborted("STORAGE_ERROR", error.message) from None
+
+
+#: New rows are split where every slot would have at least the first number of rows, or beyond the second number.
+_LEAST_ROWS = 1 << 16
+_MOST_ROWS = 1 << 20
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentRowsToCompute:
+    """Rows of one fragment of the view that are computed anew."""
+
+    fragment_id: int
+    #: Physical offsets, ascending.
+    offsets: Ints
+    #: The place of the first of them among all rows that are computed anew.
+    first: int
+
+
+def split_new_rows(rows: int, most: int, slots: int) -> list[tuple[int, int]]:
+    """Cut new rows into fragments.
+
+    Args:
+        rows: How many new rows there are.
+        most: Rows of each fragment but the last, exactly; 0: one fragment, or one for each slot where there are many
+            rows.
+        slots: Task slots.
+
+    Returns:
+        Start and end of each fragment.
+    """
+    if not rows:
+        return []
+    size = most or min(max(-(-rows // slots), _LEAST_ROWS), _MOST_ROWS)
+    return [(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def group_by_fragment(addresses: Ints) -> list[FragmentRowsToCompute]:
+    """Group ascending row addresses (`leman_core.model.row_positions`) by fragment."""
+    if not len(addresses):
+        return []
+    fragments, offsets = fragments_of(addresses), offsets_of(addresses)
+    starts = np.flatnonzero(np.diff(fragments, prepend=-1))
+    ends = [*starts[1:], len(addresses)]
+    return [FragmentRowsToCompute(int(fragments[a]), offsets[a:b], int(a)) for a, b in zip(starts, ends, strict=True)]
+
+
+def work_digest(plan: RefreshPlan, version: int, functions: Sequence[ResolvedFunction], rows: Iterable[Ints]) -> str:
+    """Return a name for one piece of work: the same view, source version, functions and rows give the same name."""
+    found = xxhash.xxh3_128()
+    identity = [
+        plan.uri,
+        plan.incarnation,
+        plan.definition.source_uri,
+        plan.target_incarnation,
+        version,
+        [[f.column.name, f.udf.name, f.udf.version, list(f.column.inputs)] for f in functions],
+    ]
+    found.update(json.dumps(identity).encode())
+    for ids in rows:
+        found.update(len(ids).to_bytes(8, "little"))
+        found.update(np.ascontiguousarray(ids).data)
+    return found.hexdigest()
+
+
+def scratch_table_name(view: str, of: str) -> str:
+    """Return the name of a scratch table."""
+    return f"{SCRATCH_PREFIX}{view}_{of[:16]}"
+
+
+def scratch_table_pattern(view: str) -> re.Pattern[str]:
+    """Return what the names of the view's scratch tables match, and no other names."""
+    return re.compile(re.escape(f"{SCRATCH_PREFIX}{view}_") + "[0-9a-f]{16}")
+
+
+#: Rows read at first, when it is not known how wide they are.
+_FIRST_ROWS = 64
+_BATCH_BYTES = 32 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchValues:
+    """Rows of the source with their places in the scratch table: `ids[i]` is row `at + i` of it."""
+
+    ids: Ints
+    at: int
+
+    def part(self, start: int, end: int) -> ScratchValues:
+        return ScratchValues(self.ids[start:end], self.at + start)
+
+
+class RowIndex:
+    """Where rows of the source lie in a scratch table, which has the rows `ids` in this order.
+
+    The rows of a fragment of the view lie together. Those of a fragment that compaction made lie where those of the
+    fragments before it lie.
+    """
+
+    def __init__(self, ids: Ints) -> None:
+        self._ids = ids
+        self._order: Ints | None = None
+        self._next = 0
+
+    def runs(self, wanted: Ints) -> list[ScratchValues]:
+        """Return the rows, in order, in as few runs as they lie in; all of them are in the scratch table."""
+        found = []
+        while len(wanted):
+            place = self._place(int(wanted[0]))
+            here = self._ids[place : place + len(wanted)]
+            differ = np.flatnonzero(here != wanted[: len(here)])
+            count = int(differ[0]) if len(differ) else len(here)
+            found.append(ScratchValues(wanted[:count], place))
+            wanted = wanted[count:]
+            self._next = place + count
+        return found
+
+    def _place(self, row_id: int) -> int:
+        if self._next < len(self._ids) and self._ids[self._next] == row_id:
+            return self._next
+        if self._order is None:
+            self._order = np.argsort(self._ids)
+        return int(self._order[np.searchsorted(self._ids, row_id, sorter=self._order)])
+
+
+_NewRows = Callable[[ScratchValues], Iterator[pa.RecordBatch]]
+
+
+class ViewWriter:
+    """One thread's access to a view, its source at one version, and the scratch table.
+
+    Args:
+        plan: The plan.
+        source: The version of the source.
+        scratch: The scratch table; None: no function column is to be read.
+        functions: The function columns.
+        known: The selected columns of the first rows of the scratch table; None: they are read.
+
+    Raises:
+        Aborted: SCRATCH_TABLE_TAKEN, where the scratch table is gone, or another refresh put one of its own there.
+    """
+
+    def __init__(
+        self,
+        plan: RefreshPlan,
+        source: SourceRows,
+        scratch: ScratchTable | None,
+        functions: Sequence[str],
+        known: pa.RecordBatch | None = None,
+    ) -> None:
+        self._plan = plan
+        self._source = source
+        self._known = known
+        self._scratch = None if scratch is None else scratch.again()
+        self._functions = list(functions)
+        self._selected = {c.name: c.expression for c in plan.definition.query.columns}
+        self.rows_read = 0
+
+    def append(self, rows: ScratchValues) -> StagedFile:
+        """Write a file with all columns for a new fragment."""
+        schema = _bare(self._plan.schema)
+        batches = (b.select(schema.names) for b in self._values(rows))
+        return view_files.stage_append(self._plan.uri, schema, batches, self._plan.file_format)
+
+    def fill(self, fragment_id: int, parts: Sequence[ScratchValues]) -> StagedFile:
+        """Write a file with `__is_set` and all values for a fragment of placeholders."""
+        schema = _without_row_id(self._plan.schema)
+        batches = (b.select(schema.names) for rows in parts for b in self._values(rows))
+        return view_files.stage_columns(
+            self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version
+        )
+
+    def swap(self, fragment_id: int, offsets: Ints, rows: ScratchValues) -> StagedFile:
+        """Write a file for a fragment of which the rows at `offsets` (ascending) were computed anew.
+
+        The others keep their values.
+        """
+        schema = _without_row_id(self._plan.schema)
+        batches = self._patched(fragment_id, offsets, rows, schema, self._values)
+        return view_files.stage_columns(
+            self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
+        )
+
+    def swap_columns(self, fragment_id: int, offsets: Ints, rows: ScratchValues, columns: Sequence[str]) -> StagedFile:
+        """Write a file as `swap` does, for some function columns only: nothing is read from the source."""
+        schema = pa.schema([f for f in _bare(self._plan.schema) if f.name in set(columns)])
+        batches = self._patched(fragment_id, offsets, rows, schema, self._computed)
+        return view_files.stage_columns(
+            self._plan.uri, schema, batches, fragment_id=fragment_id, version=self._plan.version, patch=offsets
+        )
+
+    # values
+
+    def _values(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
+        """Yield all columns of consecutive rows of the scratch table."""
+        schema = _bare(self._plan.schema)
+        at, step = 0, first_rows(_BATCH_BYTES, schema)
+        while at < len(rows.ids):
+            part = rows.part(at, at + step)
+            if not self._knows(part):
+                part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))
+            columns = self._columns(part)
+            batch = pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in schema], schema=schema)
+            step = rows_within(_BATCH_BYTES, batch)
+            at += len(part.ids)
+            yield batch
+
+    def _columns(self, part: ScratchValues) -> dict[str, pa.Array]:
+        count = len(part.ids)
+        columns = {
+            SOURCE_ROW_ID: pa.array(part.ids, pa.int64()),
+            IS_SET: pa.array(np.ones(count, np.bool_)),
+        }
+        if self._selected:
+            taken = self._taken(part)
+            columns |= dict(zip(taken.schema.names, taken.columns, strict=True))
+        if self._scratch is not None and self._functions:
+            computed = self._scratch.values(self._functions, part.at, count)
+            columns |= dict(zip(computed.schema.names, computed.columns, strict=True))
+        return columns
+
+    def _knows(self, part: ScratchValues) -> bool:
+        return self._known is not None and part.at + len(part.ids) <= self._known.num_rows
+
+    def _taken(self, part: ScratchValues) -> pa.RecordBatch:
+        if self._known is not None and self._knows(part):
+            return self._known.slice(part.at, len(part.ids))
+        self.rows_read += len(part.ids)
+        return self._source.take(part.ids, self._selected)
+
+    def _computed(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
+        """Yield the function columns only."""
+        at, step = 0, _FIRST_ROWS
+        while at < len(rows.ids):
+            part = rows.part(at, at + step)
+            if self._scratch is None:
+                raise RuntimeError("function columns without a scratch table")
+            batch = self._scratch.values(self._functions, part.at, len(part.ids))
+            step = rows_within(_BATCH_BYTES, batch)
+            at += len(part.ids)
+            yield batch
+
+    def _patched(
+        self, fragment_id: int, offsets: Ints, rows: ScratchValues, schema: pa.Schema, new: _NewRows
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all physical rows of a fragment, with those at `offsets` replaced."""
+        base = 0
+        for batch in view_files.current_values(self._plan.uri, self._plan.version, fragment_id, schema.names):
+            first, last = (int(n) for n in np.searchsorted(offsets, [base, base + batch.num_rows]))
+            if first == last:
+                yield _cast(batch, schema)
+            else:
+                fresh = [b.select(schema.names) for b in new(rows.part(first, last))]
+                yield _merged(_cast(batch, schema), offsets[first:last] - base, fresh, schema)
+            base += batch.num_rows
+
+
+def _merged(batch: pa.RecordBatch, places: Ints, fresh: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
+    pick = np.arange(batch.num_rows, dtype=np.int64)
+    pick[places] = batch.num_rows + np.arange(len(places))
+    columns = []
+    for at, field in enumerate(schema):
+        parts = [batch.column(at), *(_as(f.column(at), field.type) for f in fresh)]
+        columns.append(concatenate(parts).take(pa.array(pick)))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [_as(batch.column(f.name), f.type) for f in schema]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    return values if values.type == kind else values.cast(kind)
+
+
+def _bare(schema: pa.Schema) -> pa.Schema:
+    return schema.remove_metadata()
+
+
+def _without_row_id(schema: pa.Schema) -> pa.Schema:
+    return pa.schema([f for f in _bare(schema) if f.name != SOURCE_ROW_ID])

@@ -1,0 +1,376 @@
+"""The readiness of Spark's cluster: its capacity, its records, and how long a job waits for executors.
+
+Spark's own records of a running application; they are kept without its web page too.
+
+The watch over a Spark cluster's capacity: while it is full jobs wait, instead of failing for missing workers.
+
+So they do, for a shorter time, where none of its workers is as large as an executor is to be.
+
+The wait of a job for executors in which its workers have room: those that Spark is to start for it, with what its
+function asks for, or those that an application has anyway.
+
+The readiness of Spark's cluster: it may be full, unable to reach this process, or without Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import structlog
+from pyspark import SparkContext
+
+from leman_core.model.service_errors import LemanError
+from leman_core.settings import Spark
+from leman_executor.scheduling.task_slots import SlotProfile
+from leman_executor.spark import spark_conf, worker_problems
+from leman_executor.spark.worker_problems import Capacity
+
+_DRIVER = "driver"
+_MOST_TASKS = 100
+
+
+def executor_cores(context: SparkContext) -> tuple[int, ...]:
+    """Return the number of cores of each executor that has registered."""
+    executors = _items(_store(context).executorList(True))
+    return tuple(int(executor.totalCores()) for executor in executors if executor.id() != _DRIVER)
+
+
+def total_cores(context: SparkContext) -> int:
+    """Return the number of cores of all executors that have registered."""
+    return sum(executor_cores(context))
+
+
+def has_begun(context: SparkContext, tag: str) -> bool:
+    """Tell whether a task of the Spark jobs under a tag has begun."""
+    tracker = context.statusTracker()
+    for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
+        found = tracker.getJobInfo(job)
+        for stage in found.stageIds if found is not None else ():
+            told = tracker.getStageInfo(stage)
+            if told is not None and (told.numActiveTasks or told.numCompletedTasks or told.numFailedTasks):
+                return True
+    return False
+
+
+def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
+    """Yield message and host of the tasks that failed in the Spark jobs under a tag."""
+    tracker, store = context.statusTracker(), _store(context)
+    for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
+        found = tracker.getJobInfo(job)
+        for stage in found.stageIds if found is not None else ():
+            told = tracker.getStageInfo(stage)
+            if told is None or not told.numFailedTasks:
+                continue
+            for task in _items(store.taskList(stage, told.currentAttemptId, _MOST_TASKS)):
+                if task.errorMessage().isDefined():
+                    yield str(task.errorMessage().get()), str(task.host())
+
+
+def _store(context: SparkContext) -> Any:
+    return context._jsc.sc().statusStore()
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    """Yield the items of a Scala sequence."""
+    return (sequence.apply(index) for index in range(sequence.size()))
+
+
+_log = structlog.get_logger(__name__)
+
+_ASK_SECONDS = 2.0
+
+
+class CapacityWatch:
+    """The watch over one cluster, for any number of threads.
+
+    Args:
+        cores: Counts the cores of the executors that have registered.
+        look: Asks the master; it is called while there are no such cores.
+        executor: Returns the cores and the bytes of memory that each executor is to have.
+    """
+
+    def __init__(
+        self,
+        master: str,
+        cores: Callable[[], int],
+        look: Callable[[], Capacity | None],
+        executor: Callable[[], tuple[int, int]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master = master
+        self._cores, self._look, self._executor, self._clock = cores, look, executor, clock
+        self._asking = threading.Lock()
+        self._asked = -_ASK_SECONDS
+        self._full_since = self._full_until = clock()
+        #: The master has answered before.
+        self.knows = False
+        #: Why no executor can be had at present: CLUSTER_BUSY, or RESOURCES_NOT_AVAILABLE.
+        self.busy: LemanError | None = None
+
+    def begin(self) -> None:
+        """Begin to count: from now on there is an application that workers could call back."""
+        self._full_until = self._clock()
+
+    def check(self) -> None:
+        """Look, unless another thread is looking or has just looked; blocks for seconds at the most."""
+        if not self._asking.acquire(blocking=False):
+            return
+        try:
+            if self._clock() - self._asked >= _ASK_SECONDS:
+                self._note(None if self._cores() else self._look())
+                self._asked = self._clock()
+        finally:
+            self._asking.release()
+
+    def _note(self, capacity: Capacity | None) -> None:
+        now, self.knows = self._clock(), self.knows or capacity is not None
+        if capacity is None or not (capacity.waits or capacity.is_too_small_for(*self._executor())):
+            self.busy = None
+            return
+        self._full_until = now
+        busy = self._lack(capacity)
+        if self.busy is None or self.busy.reason != busy.reason:
+            self._full_since = now
+        if str(busy) != str(self.busy):
+            _log.warning("jobs wait", reason=busy.reason, message=busy.message)
+        self.busy = busy
+
+    def _lack(self, capacity: Capacity) -> LemanError:
+        cores, memory_bytes = self._executor()
+        if capacity.is_too_small_for(cores, memory_bytes):
+            return worker_problems.no_worker_for(self._master, cores, memory_bytes, capacity)
+        return worker_problems.busy(self._master, capacity)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether others have what executors need, and may give it back."""
+        busy = self.busy  # another thread may look just now
+        return busy is not None and busy.reason == worker_problems.CLUSTER_BUSY
+
+    @property
+    def seconds_with_capacity(self) -> float:
+        """The seconds for which workers could have called back, as far as is known."""
+        return self._clock() - self._full_until
+
+    def seconds_without(self, since: float) -> float:
+        """Return the seconds for which `busy` has had its reason without a break, since `since` at the earliest."""
+        return self._clock() - max(since, self._full_since) if self.busy is not None else 0.0
+
+
+class ExecutorWait:
+    """The wait of one Spark job, from now until one of its tasks has begun; Spark itself would wait for ever.
+
+    A standalone cluster whose workers are all too small is given the time in which a larger one may register, one whose
+    workers are busy the time that any job waits for a full cluster; of other clusters it is not known which it is.
+
+    Args:
+        profile: What each executor is to have, beside its heap.
+        memory_bytes: Its heap, which is all that a standalone master counts.
+        begun: Tells whether a task has begun; it is not called again once one has.
+        look: Asks the master; None where there is none to ask. It blocks for seconds at the most.
+    """
+
+    def __init__(
+        self,
+        settings: Spark,
+        profile: SlotProfile,
+        memory_bytes: int,
+        *,
+        begun: Callable[[], bool],
+        look: Callable[[], Capacity | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._master = settings, spark_conf.master(settings)
+        self._cores, self._memory_bytes = profile.executor_cores, memory_bytes
+        self._begun, self._look, self._clock = begun, look, clock
+        self._since = self._asked = clock()
+        self._over = False
+        #: Why no executor is there yet; empty: nothing is known to be amiss.
+        self.why = ""
+
+    def check(self) -> LemanError | None:
+        """Return why to wait no longer (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY); None: wait on, or it is over."""
+        now = self._clock()
+        if self._over or now - self._asked < _ASK_SECONDS:
+            return None
+        self._asked = now
+        if self._begun():
+            self._over, self.why = True, ""
+            return None
+        error, limit = self._lack(self._look())
+        return error if now - self._since > limit else None
+
+    def _lack(self, capacity: Capacity | None) -> tuple[LemanError, float]:
+        """Return what to say when the time is up, and how long that is."""
+        cores, memory_bytes = self._cores, self._memory_bytes
+        self.why = ""
+        if capacity is None:
+            seconds = self._settings.resource_seconds
+            return worker_problems.no_executor(self._master, cores, memory_bytes, seconds), seconds
+        if capacity.is_too_small_for(cores, memory_bytes):
+            too_small = worker_problems.too_small(self._master, cores, memory_bytes, capacity)
+            self.why = too_small.message
+            return too_small, self._settings.start_seconds
+        busy = worker_problems.busy(self._master, capacity)
+        if not capacity.has_room_for(cores, memory_bytes):
+            self.why = busy.message
+        return busy, self._settings.busy_seconds
+
+
+class RoomWait:
+    """The wait of one Spark job for an executor that has the cores of a worker, where Spark starts none for it.
+
+    How large such executors are is known once they have registered. While all are too small nothing of the job runs:
+    it is given the time in which a larger one may register.
+
+    Args:
+        cpus: The cores that a worker takes.
+        registered: Tells the cores of each executor that has registered; none where that is not known.
+    """
+
+    def __init__(
+        self,
+        settings: Spark,
+        cpus: int,
+        *,
+        registered: Callable[[], tuple[int, ...]],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._master, self._seconds = spark_conf.master(settings), settings.start_seconds
+        self._cpus, self._registered, self._clock = cpus, registered, clock
+        self._since = self._asked = clock()
+        #: Why no worker has begun; empty: nothing is known to be amiss.
+        self.why = ""
+
+    def check(self) -> LemanError | None:
+        """Return why to wait no longer (RESOURCES_NOT_AVAILABLE); None: wait on."""
+        now = self._clock()
+        if now - self._asked < _ASK_SECONDS:
+            return None
+        self._asked = now
+        largest = max(self._registered(), default=0)
+        if not largest or largest >= self._cpus:
+            self._since, self.why = now, ""
+            return None
+        error = worker_problems.no_room(self._master, self._cpus, largest)
+        self.why = error.message
+        return error if now - self._since > self._seconds else None
+
+
+class ClusterReadiness:
+    """The readiness of one cluster, for any number of threads.
+
+    `trouble`: why no job can run at present; `context`: None until there is one; `conf`: the settings of Spark, those
+    that were given until there is a context.
+    """
+
+    def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
+        self._settings = settings
+        self.conf: Mapping[str, str] = settings.conf
+        self._python = python
+        self._driver_host = driver_host
+        self._master = spark_conf.master(settings)
+        self._capacity = CapacityWatch(
+            self._master, self.registered_cores, self._look, lambda: spark_conf.executor_size(self.conf)
+        )
+        self.context: SparkContext | None = None
+        self.trouble: LemanError | None = None
+
+    @property
+    def busy(self) -> str:
+        """The reason why workers of jobs have to wait, where the cluster has no room for them; else empty."""
+        busy = self._capacity.busy
+        return "" if busy is None else busy.message
+
+    def begin(self) -> None:
+        """Begin to count: from now on there is an application that workers could call back."""
+        self._capacity.begin()
+
+    def registered_cores(self) -> int:
+        """Return the number of cores of the executors that have registered; 0 where that is not known."""
+        with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
+            return 0 if self.context is None else total_cores(self.context)
+        return 0
+
+    def registered(self) -> tuple[int, ...]:
+        """Return the number of cores of each executor that has registered; none where that is not known."""
+        with contextlib.suppress(Exception):  # of Py4J, as above
+            return () if self.context is None else executor_cores(self.context)
+        return ()
+
+    def note_ready(self) -> None:
+        """Note that workers have run something."""
+        if self.trouble is not None:
+            _log.info("Spark's workers are there", slots=max(1, self.registered_cores()))
+        self.trouble = None
+
+    def note(self, trouble: LemanError) -> None:
+        """Note that no job can run at present."""
+        if str(trouble) != str(self.trouble):
+            _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
+        self.trouble = trouble
+
+    def check_reached(self) -> None:
+        """Note where no worker has called back in time; the time counts from when the cluster has room for one."""
+        self._capacity.check()
+        late = self._capacity.seconds_with_capacity > self._settings.start_seconds
+        if self.trouble is None and late and not self.registered_cores():  # who has registered may have to unpack
+            self.note(self._unreached())
+
+    def hindrance(self, tag: str, begin: float) -> LemanError | None:
+        """Return why to stop waiting for a Spark job that began at `begin`; None: wait on.
+
+        It blocks for seconds at the most.
+        """
+        self._capacity.check()
+        limit = self._settings.busy_seconds if self._capacity.is_full else self._settings.start_seconds
+        if self._capacity.seconds_without(begin) > limit:
+            return self._capacity.busy
+        return self.unusable(tag)
+
+    def executor_wait(self, tag: str, profile: SlotProfile | None) -> ExecutorWait | RoomWait | None:
+        """Return the wait of a Spark job, which begins now, for executors of its own, or for one that has the room.
+
+        None: its workers have room in any.
+        """
+        if profile is None or not profile.executor_cores:
+            cpus = spark_conf.task_cores(self.conf) if profile is None else profile.cpus
+            if cpus == 1 or spark_conf.is_dynamic(self.conf):
+                return None
+            return RoomWait(self._settings, cpus, registered=self.registered)
+
+        def begun() -> bool:
+            with contextlib.suppress(Exception):  # of Py4J, as above
+                return self.context is not None and has_begun(self.context, tag)
+            return False
+
+        heap = spark_conf.heap_bytes(self.conf)
+        return ExecutorWait(self._settings, profile, heap, begun=begun, look=self._look)
+
+    def unusable(self, tag: str) -> LemanError | None:
+        """Return why the workers of a Spark job cannot run Python, from its first task that failed so; else None."""
+        if self.context is None:
+            return None
+        with contextlib.suppress(Exception):  # of Py4J, as above
+            for message, host in failed_tasks(self.context, tag):
+                error = worker_problems.unusable_python(message, host, self._python)
+                if error is not None:
+                    return error
+        return None
+
+    def _unreached(self) -> LemanError:
+        port = self.context.getConf().get("spark.driver.port", "?") if self.context is not None else "?"
+        return worker_problems.unreachable(
+            self._master,
+            self._driver_host,
+            port or "?",
+            self._settings.start_seconds,
+            has_capacity=self._capacity.knows,
+        )
+
+    def _look(self) -> Capacity | None:
+        return None if self.context is None else worker_problems.read_capacity(self.context, self._master)

@@ -1,0 +1,183 @@
+"""What Python processes of Spark and of previews do before and after their heavy imports. Imports nothing heavy itself.
+
+What Spark starts as its daemon where that is forked from a warm process: it asks for it and waits for its end.
+
+Spark talks with the daemon through descriptors, which are passed on; it ends the daemon by ending this process.
+Standard library only.
+
+The import path of Spark's Python processes.
+
+Spark's worker in its daemon, without the traceback that every cancelled job would leave in the executor's log.
+
+pandas in processes that were started without it: it is imported when a function wants it, and pyarrow told of it.
+
+pyarrow looks once whether there is pandas, when it is imported itself. Without it is not aware of a Series that it is
+given: it would take NaN for a value where it is none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import struct
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+#: The file of the socket at which it is asked for (`leman_local.warm_process`).
+WARM_PROCESS_VARIABLE = "_LEMAN_WARM_PROCESS"
+#: So long the other process has to begin its answer: it forks in milliseconds, or not at all.
+_ANSWER_SECONDS = 10.0
+
+
+def relay_to_warm_process() -> None:
+    """Have a daemon forked, and end with it. Return where that cannot be: this process is to be the daemon then."""
+    file = os.environ.pop(WARM_PROCESS_VARIABLE, None)  # not for functions
+    if not file:
+        return
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_ANSWER_SECONDS)
+        try:
+            connection.connect(file)
+            _ask(connection)
+            if not connection.recv(1):
+                return
+        except OSError:
+            return
+        connection.settimeout(None)
+        _wait_for_end(connection)
+    os._exit(0)
+
+
+def _wait_for_end(connection: socket.socket) -> None:
+    """Return when the connection is closed, or never, where a program waits in place of this process: an idle
+    interpreter takes 12 MB.
+    """
+    program = shutil.which("cat")
+    if program is not None:
+        os.dup2(connection.fileno(), 0)
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)  # the daemon's end is to be the end of what it says
+        with contextlib.suppress(OSError):
+            os.execve(program, ["cat"], {})
+    with contextlib.suppress(OSError):
+        while connection.recv(4096):
+            pass
+
+
+def _ask(connection: socket.socket) -> None:
+    request = {"command": sys.argv[1:], "environment": dict(os.environ), "path": sys.path}
+    body = json.dumps(request).encode()
+    data = struct.pack(">I", len(body)) + body
+    sent = socket.send_fds(connection, [data], [0, 1, 2])
+    connection.sendall(data[sent:])
+
+
+def without_archives(path: Sequence[str]) -> list[str]:
+    """Return an import path without the zips and the jar that Spark puts in front of it.
+
+    They are left out where the pyspark that they belong to is installed as files on the same path: those have bytecode.
+    What is in a zip is compiled at each start, and each worker reads its list anew for each package: half a second of
+    the daemon, a fifth of a second and 30 MB of each worker.
+    """
+    folders = {Path(entry).resolve() for entry in path if entry}
+    return [entry for entry in path if not _is_double(Path(entry), folders)]
+
+
+def _is_double(entry: Path, folders: set[Path]) -> bool:
+    if entry.suffix == ".zip" and entry.parts[-3:-1] == ("python", "lib"):
+        home = entry.resolve().parents[2]
+    elif entry.suffix == ".jar" and entry.parent.name == "jars":
+        home = entry.resolve().parents[1]
+    else:
+        return False
+    return home.name == "pyspark" and (home / "__init__.py").is_file() and home.parent in folders
+
+
+def quiet_worker(worker: Callable[..., int]) -> Callable[..., int]:
+    """Return `pyspark.daemon.worker`, ending its process in silence where nobody takes its last bytes.
+
+    Spark closes the connection of a worker that it cancels or gives up on. Any other error is the daemon's to print.
+    """
+
+    def run(*arguments: Any) -> int:
+        try:
+            return worker(*arguments)
+        except BrokenPipeError as error:
+            if error.__context__ is not None or not _own_flush(error):
+                raise
+            os._exit(1)  # as the daemon does once it has printed the traceback
+
+    return run
+
+
+def _own_flush(error: BrokenPipeError) -> bool:
+    """Tell whether the worker itself raised an error, and nothing that it called."""
+    ours = error.__traceback__
+    return ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is None
+
+
+_NAME = "pandas"
+
+
+def expect_pandas() -> None:
+    """Tell pyarrow of pandas as soon as that is imported."""
+    if _NAME not in sys.modules:
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(MetaPathFinder):
+    """Finds pandas as it is found anyway, with a loader that tells of it, until it is imported.
+
+    It may be asked without an import, as by `importlib.util.find_spec`, or for an import that fails.
+    """
+
+    def __init__(self) -> None:
+        self._here = threading.local()
+
+    def find_spec(
+        self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != _NAME or getattr(self._here, "looking", False):
+            return None
+        self._here.looking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._here.looking = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _TellingLoader(spec.loader, self._leave)
+        return spec
+
+    def _leave(self) -> None:
+        with contextlib.suppress(ValueError):  # another import of it was first
+            sys.meta_path.remove(self)
+
+
+class _TellingLoader(Loader):
+    def __init__(self, loader: Loader, done: Callable[[], None]) -> None:
+        self._loader = loader
+        self._done = done
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import it, and have pyarrow look again."""
+        self._loader.exec_module(module)
+        if module.__spec__ is not None:
+            module.__spec__.loader = module.__loader__ = self._loader
+        with contextlib.suppress(ImportError):  # no pyarrow, or pandas is too old for it, which is its to say
+            from pyarrow.lib import _pandas_api  # noqa: PLC0415 - pandas can do without
+
+            _ = _pandas_api.pd
+        self._done()

@@ -1,0 +1,481 @@
+"""A remote function, called by its servers; batches that may break a connection go one at a time.
+
+The turns of batches that may have broken the connection to a remote function's server: one at a time.
+
+A batch that ends its server breaks the connections of all others that the server had at work, and comes back at once,
+to end the next server: batches that are not to blame would break again and again with it. So a batch has the turns of
+all servers that it may be given to, whichever function it is of. A lock of the kernel gives the turn of a host, a
+reservation in Redis that of all hosts. While Redis cannot be reached each host has its own turns.
+Runs on Spark workers: imports no gRPC and no Spark.
+
+Has a remote function called by its servers, over Arrow Flight (docs/remote_functions.md).
+
+Batches go to the idlest of the servers that are fast (`server_order`). One that cannot be reached, or serves another
+version, is left alone for a while, and the batch goes to the next one. Loaded where a remote function runs only. Runs
+on Spark workers: imports no gRPC of Python's and no Spark.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import random
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import pyarrow as pa
+
+from leman_core.functions import function_servers
+from leman_core.model import keys
+from leman_core.model.row_positions import RowRange
+from leman_core.model.service_errors import LemanError, Unavailable
+from leman_core.model.udf import ErrorAction
+from leman_core.model.work import FunctionSpec, Reservations
+from leman_executor.worker import user_errors
+from leman_executor.worker.remote_server import AnswerWatch, RemoteServer, Stream, by_expected_time
+from leman_executor.worker.user_errors import (
+    WAITED_FOR,
+    AnswerTooLarge,
+    BatchNotes,
+    BatchTooLarge,
+    FunctionLost,
+    NoAnswer,
+    NoServer,
+    ServerError,
+    StreamBroken,
+)
+
+#: What a turn reserves, in a scope of the server's.
+_TURN = RowRange(0, 1)
+_LOOK_SECONDS = 0.05
+#: Of the names of files that say who has the turn of a host. They are empty.
+_SUFFIX = ".turn"
+#: A reservation that nobody has renewed for so many of its lifetimes counts for nothing.
+_LIFETIMES = 2
+
+
+def suspect_scope(address: str) -> str:
+    """Return the scope in which suspects reserve their turn of a server."""
+    return f"suspects:{keys.md5(address)}"
+
+
+class SharedSuspectLock:
+    """The turns of servers over all hosts, as reservations; each is taken while these cannot be reached.
+
+    Args:
+        ttl_seconds: How long a reservation lasts that is not renewed.
+        stopped: Tells whether nobody is to wait any more.
+    """
+
+    def __init__(self, reservations: Reservations, ttl_seconds: float, stopped: Callable[[], bool]) -> None:
+        self._reservations = reservations
+        self._ttl = ttl_seconds
+        self._stopped = stopped
+
+    @contextlib.contextmanager
+    def one(self, scopes: tuple[str, ...]) -> Iterator[None]:
+        """Wait until no suspect of another host is tried; none begins in this block, unless Redis goes meanwhile.
+
+        Args:
+            scopes: Those of the turns, which everybody takes in one order: else two would wait for each other.
+        """
+        holder, over = uuid.uuid4().hex, threading.Event()
+        keeper = threading.Thread(target=self._renew, args=(scopes, holder, over), name="suspects", daemon=True)
+        keeper.start()
+        try:
+            for scope in scopes:
+                self._wait(scope, holder)
+            yield
+        finally:
+            over.set()
+            keeper.join()
+            self._reservations.release_all(scopes, holder)
+
+    def _wait(self, scope: str, holder: str) -> None:
+        seen: dict[str, float] = {}  # a hold that is renewed has another mark
+        pause = threading.Event()
+        ignored: tuple[str, ...] = ()
+        while not self._stopped():
+            grant = self._reservations.reserve(scope, (_TURN,), holder, ignored)
+            if grant.granted:
+                return
+            now = time.monotonic()
+            seen = {hold: seen.get(hold, now) for hold in grant.holds}
+            ignored = tuple(hold for hold, since in seen.items() if now - since > _LIFETIMES * self._ttl)
+            pause.wait(_LOOK_SECONDS)
+
+    def _renew(self, scopes: tuple[str, ...], holder: str, over: threading.Event) -> None:
+        while not over.wait(self._ttl / 3):
+            self._reservations.renew(scopes, holder)
+
+
+class SuspectLock:
+    """The turns of one function's batches, of all processes of this user on a host and of their threads.
+
+    Args:
+        addresses: The servers that may be given a batch, as they are registered.
+        hosts: The turns over all hosts; None: there is this one alone.
+        folder: Where processes of this host lock files.
+    """
+
+    def __init__(
+        self, addresses: Iterable[str], hosts: SharedSuspectLock | None = None, folder: Path | None = None
+    ) -> None:
+        self._folder = folder or Path(tempfile.gettempdir()) / f"leman-suspects-{os.getuid()}"
+        servers = sorted(set(addresses))
+        self._files = [self._folder / f"{keys.md5(address)}{_SUFFIX}" for address in servers]
+        self._scopes = tuple(map(suspect_scope, servers))
+        self._hosts = hosts
+        self._mine = threading.local()
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[None]:
+        """Wait until no other suspect is tried; none begins in this block. The turn of a process that dies is over."""
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        _remove_left(self._folder)
+        with contextlib.ExitStack() as turns:
+            for path in self._files:
+                turns.enter_context(_locked(path))
+            if self._hosts is not None:
+                turns.enter_context(self._hosts.one(self._scopes))
+            yield
+
+    @property
+    def suspected(self) -> bool:
+        """Tell whether the next batch of this thread is a part of one that was to blame."""
+        return self._rows > 0
+
+    def is_part(self, rows: int) -> bool:
+        """Tell whether the next batch is a part of one to blame, and not, as its size tells, that one tried again."""
+        return self.suspected and rows != getattr(self._mine, "lost_last", 0)
+
+    def note_lost(self, rows: int) -> None:
+        """Note that a batch of this thread is to blame: where the row is looked for, its parts come next."""
+        self._mine.rows = max(self._rows, rows) if rows > 1 else max(0, self._rows - 1)
+        self._mine.lost_last = rows
+
+    def note_answered(self, rows: int) -> None:
+        """Note that a batch of this thread was answered."""
+        self._mine.lost_last = 0
+        if self._rows:
+            self._mine.rows = max(0, self._rows - rows)
+
+    @property
+    def _rows(self) -> int:
+        rows: int = getattr(self._mine, "rows", 0)
+        return rows
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait for the lock of a file, which is there for as long as somebody has it, or waits for it."""
+    while True:
+        with path.open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if not _is_still(path, file.fileno()):
+                continue
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
+            return
+
+
+def _is_still(path: Path, fd: int) -> bool:
+    """Tell whether the file was not removed by the one that had it before."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the files of processes that died with a turn; who waits for one of them makes another one."""
+    for path in folder.glob(f"*{_SUFFIX}"):
+        with contextlib.suppress(OSError), path.open() as file:  # it is gone, or somebody has it
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, file.fileno()) and not os.fstat(file.fileno()).st_size:
+                path.unlink()
+
+
+#: So often the same batch may break the connection. Rows that are isolated anyway do so no more often than it takes:
+#: beside others and by themselves, and a part of those that did so once.
+_MOST_BREAKS, _MOST_BREAKS_OF_ISOLATED, _MOST_BREAKS_OF_PART = 3, 2, 1
+#: So often a batch may be left unanswered for as long as servers may be silent.
+_MOST_SILENCES = 2
+#: After so many seconds without any other server those are asked, too, with which that takes long.
+_LAST_RESORT_SECONDS = 5.0
+#: Servers of which an error tells why they cannot be reached.
+_MOST_TOLD = 3
+#: Seconds for which TLS may fail with all servers: certificates are renewed.
+_TLS_SECONDS = 5.0
+Resting = Callable[[], contextlib.AbstractContextManager[None]]
+
+
+def function_key(ref: FunctionSpec) -> str:
+    """Return name and version of a function."""
+    return f"{ref.name}@{ref.version}"
+
+
+class RemoteFunction:
+    """A function that servers compute; any number of threads may call it. Its streams are open until its block ends.
+
+    Args:
+        ref: The function; it is a remote one.
+        output: The type of its values.
+        stopped: Tells whether the unit is to give back what is left: then nobody waits for servers.
+        suspects: The turns of batches that broke connections.
+        notes: Is told of servers that are left out.
+        clock: Seconds, as `time.monotonic` counts them.
+        sleep: Waits for so many seconds.
+    """
+
+    def __init__(
+        self,
+        ref: FunctionSpec,
+        output: pa.DataType,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+        suspects: SuspectLock | None = None,
+        notes: BatchNotes | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        if ref.remote is None:
+            raise ValueError(f"function {ref.name} is no remote one")
+        self._name = function_key(ref)
+        self._patience = ref.remote.patience_seconds
+        self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
+        self._stopped = stopped
+        self._clock, self._sleep = clock, sleep
+        #: Whether a call that takes too long is ended by the watchdog, with this process.
+        self._has_timeout = ref.timeout_seconds > 0 and not ref.remote.answer_seconds
+        first = ref.timeout_seconds if self._has_timeout and len(ref.remote.servers) > 1 else ref.remote.answer_seconds
+        self._watches = AnswerWatch(first), AnswerWatch(ref.remote.answer_seconds)
+        self._servers = [
+            RemoteServer(access, ref.remote.function, ref.version, self._inputs, output, clock=clock)
+            for access in ref.remote.servers
+        ]
+        self._turn = random.randrange(len(self._servers))
+        self._taking = threading.Lock()
+        #: Whether no server could be had for as long as they are waited for.
+        self.had_no_server = False
+        #: Whether a server answered more than it was asked.
+        self.is_doubted = False
+        self._suspects = suspects or SuspectLock(access.address for access in ref.remote.servers)
+        rule = ref.error_policy.rule_for(user_errors.error_names(FunctionLost()), "", 1)
+        self._isolates = rule is not None and rule.action is ErrorAction.SKIP
+        self._notes = notes
+        self._told: set[str] = set()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for server in self._servers:
+            server.close()
+        for watch in self._watches:
+            watch.close()
+
+    def finish(self) -> None:
+        """End all streams that nobody uses, once all batches are answered, and see that each was answered once.
+
+        Raises:
+            LemanError: FUNCTION_PROTOCOL; then `is_doubted`: values may stand at wrong rows.
+        """
+        try:
+            for server in self._servers:
+                server.finish()
+        except NoServer as error:
+            self.is_doubted = True
+            raise error.error from None
+
+    def __call__(self, batch: pa.RecordBatch, resting: Resting = contextlib.nullcontext) -> pa.Array:
+        """Return the values for a batch, whose columns are those that the function reads, in order.
+
+        Args:
+            batch: The rows.
+            resting: Gives blocks in which no server is at work on the batch: their time is none of the call's.
+
+        Raises:
+            ServerError: The function failed for the batch.
+            FunctionLost: The batch broke the connection again and again.
+            BatchTooLarge: It has more bytes than servers take.
+            NoServer: No server may be given the batch, which is not to blame for that.
+        """
+        rows = self._as_declared(batch)
+        if rows.nbytes > function_servers.MOST_SENT_BYTES:
+            raise BatchTooLarge(self._too_large(rows))
+        with contextlib.ExitStack() as turn:
+            try:
+                values = self._tried(rows, resting, turn)
+            except FunctionLost:
+                self._suspects.note_lost(len(batch))
+                raise
+            except ServerError:
+                self._note_answered(len(batch))
+                raise
+        self._note_answered(len(batch))
+        return values
+
+    def _note_answered(self, rows: int) -> None:
+        self._suspects.note_answered(rows)
+
+    def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
+        """Give the batch to servers until one answers; once it broke a connection, as the only suspect that is tried.
+
+        Args:
+            turn: Gets the turn, which lasts until the batch is answered or lost.
+        """
+        broken: StreamBroken | None = None
+        alone, breaks, silences = False, 0, 0
+        tries = self._most_breaks(len(rows))
+        while breaks < tries:
+            with resting():
+                if not alone and (breaks or self._suspects.suspected):
+                    turn.enter_context(self._suspects.one())
+                    alone = True
+                server, stream = self._stream(len(rows))
+            watch = self._watches[min(silences, 1)]
+            try:
+                with resting() if self._has_timeout and watch.seconds else contextlib.nullcontext():
+                    values = server.call(stream, rows, watch)
+            except NoAnswer as error:
+                server.was_silent(stream, error, watch.seconds)
+                silences += 1
+                if silences == _MOST_SILENCES:
+                    raise NoServer(self._silent(error)) from None
+            except StreamBroken as error:
+                server.broke(stream)
+                broken, breaks = error, breaks + 1
+                self._note_broken(error, alone=alone)
+            except (ServerError, NoServer):
+                stream.close()  # it would go on; but a server that says more than that would shift all values after it
+                raise
+            else:
+                server.give_back(stream)
+                return values
+        raise FunctionLost(self._lost(broken, "once" if tries == 1 else f"{tries} times"))
+
+    def _too_large(self, rows: pa.RecordBatch) -> str:
+        size, most = f"{rows.nbytes / (1 << 20):.0f} MiB", function_servers.MOST_SENT_BYTES >> 20
+        if len(rows) == 1:
+            return (
+                f"the inputs of this row have {size}, and servers of function {self._name} take {most} MiB: have the "
+                "function read a smaller column, such as the value's place, or compute it in Python"
+            )
+        return (
+            f"a batch of {len(rows)} rows has {size}, and servers of function {self._name} take {most} MiB: give the "
+            "function a smaller `batch_size`. An error policy that skips has the rows found and the others computed"
+        )
+
+    def _lost(self, broken: StreamBroken | None, times: str) -> str:
+        found = "An error policy that skips has the rows found and the others computed"
+        if isinstance(broken, AnswerTooLarge):
+            return (
+                f"servers of function {self._name} answered too much for this batch, {times}: {broken}. Give the "
+                f"function a smaller `batch_size`, or have it answer less for a row. {found}"
+            )
+        return (
+            f"connections to servers of function {self._name} broke {times} over this batch: {broken}. See the "
+            f"servers' log for what ended them. {found}, and a smaller `batch_size` helps where memory ran out"
+        )
+
+    def _most_breaks(self, rows: int) -> int:
+        """Return how often a batch may break the connection until it is to blame; one row alone has most chances."""
+        if rows > 1 and self._suspects.is_part(rows):
+            return _MOST_BREAKS_OF_PART
+        return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
+
+    def _silent(self, error: NoAnswer) -> Unavailable:
+        return function_servers.server_unavailable(
+            f"Servers of function {self._name} take a batch and do not answer it, {_MOST_SILENCES} times in "
+            f"succession: {error} (LEMAN_UDF__REMOTE_ANSWER_SECONDS, as the function has no `timeout`). See what they "
+            "wait for. Where a batch takes that long, give the function a `timeout`, or a smaller `batch_size`, and "
+            "run the job again: what was finished is kept"
+        )
+
+    def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
+        if alone and self._notes is not None:
+            self._notes.connection_broken(str(error))
+
+    def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return a batch with the types that the function reads; a column may differ in how it holds its values."""
+        columns = []
+        for column, field in zip(batch.columns, self._inputs, strict=True):
+            plain = (
+                column.dictionary_decode() if isinstance(column, pa.DictionaryArray) != _dictionary(field) else column
+            )
+            columns.append(plain if plain.type == field.type else plain.cast(field.type))
+        return pa.RecordBatch.from_arrays(columns, schema=self._inputs)
+
+    def _stream(self, rows: int) -> tuple[RemoteServer, Stream]:
+        """Return a stream to the server that is to have so many rows, and wait for one where none can be reached."""
+        began = self._clock()
+        while True:
+            candidates = self._candidates(rows, self._clock() - began)
+            for server in candidates:
+                if server.left_alone_for() > 0:
+                    continue
+                try:
+                    return server, server.stream()
+                except LemanError as error:  # it is kept with the server
+                    self._tell(error)
+            refusals = [server.refusal for server in self._servers if server.refusal is not None]
+            waited = self._clock() - began
+            if len(refusals) == len(self._servers) and self._hopeless(refusals, waited):
+                raise NoServer(self._refusal(refusals))
+            self._sleep(max(0.0, min(server.left_alone_for() for server in candidates)))
+
+    def _candidates(self, rows: int, waited: float) -> list[RemoteServer]:
+        """Return the servers that may be asked, the best first; of equal ones another one each time."""
+        with self._taking:
+            self._turn = (self._turn + 1) % len(self._servers)
+            begin = self._turn
+        turned = [*self._servers[begin:], *self._servers[:begin]]
+        now = self._clock()
+        quick = by_expected_time([server for server in turned if not server.is_avoided], rows, now)
+        if quick and waited < _LAST_RESORT_SECONDS:
+            return quick
+        return [*quick, *by_expected_time([server for server in turned if server.is_avoided], rows, now)]
+
+    def _tell(self, error: LemanError) -> None:
+        """Tell once of a server that is left out although it is there."""
+        if self._notes is not None and not isinstance(error, Unavailable) and error.message not in self._told:
+            self._told.add(error.message)
+            self._notes.server_refused(error.message)
+
+    def _hopeless(self, refusals: list[LemanError], waited: float) -> bool:
+        if any(isinstance(error, Unavailable) for error in refusals):
+            worth = self._patience
+        elif any(error.reason in WAITED_FOR for error in refusals):
+            worth = min(self._patience, _TLS_SECONDS)
+        else:
+            return True
+        return waited >= worth or self._stopped()
+
+    def _refusal(self, refusals: list[LemanError]) -> LemanError:
+        """Return why no server computes: what one said that answered, or else what was seen of each."""
+        said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
+        if said is not None:
+            return said
+        self.had_no_server = True
+        told = ". ".join(server.seen for server in self._servers[:_MOST_TOLD])
+        return function_servers.server_unavailable(
+            f"No server of function {self._name} could be had for {self._patience:g} s "
+            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, mend those that end or hang, or register the "
+            "function at other addresses, and run the job again"
+        )
+
+
+def _dictionary(field: pa.Field) -> bool:
+    return bool(pa.types.is_dictionary(field.type))

@@ -1,0 +1,268 @@
+"""The link between an executor and a worker: its messages, and the sockets that carry them.
+
+What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null.
+
+The answer to the first message is a `WorkContext`: secrets of the job travel on this link, and never with Spark.
+Null that comes while a unit is at work says that this one is to be given back as far as it is. A WorkUnit without work
+says how object stores are reached from now on, and comes at any time.
+
+The link between an executor and a worker: bytes on a socket, over TLS where the worker is on another machine.
+
+The executor makes a certificate when it starts, and its workers trust that one alone: Spark tells them which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+from leman_core.model.work import InFlightRows, ProgressReport, UnitOutcome
+
+if TYPE_CHECKING:
+    import ssl
+
+
+LENGTH_BYTES = 4
+
+
+class Hello(msgspec.Struct, frozen=True, tag="hello"):
+    """The first message of a worker."""
+
+    job_id: str
+    secret: str
+    #: The name of the worker, for people.
+    worker: str = ""
+
+
+class WorkerTask(msgspec.Struct, frozen=True):
+    """What the Spark task of a worker is told: how it reaches its executor, and no other secret."""
+
+    host: str
+    port: int
+    hello: Hello
+    #: The only one that the executor may show, in PEM; empty: the link is in the clear.
+    certificate: str = ""
+    #: Names one version of a function in one environment; a process that runs it may run no other.
+    function: str = ""
+
+
+class Running(msgspec.Struct, frozen=True, tag="running"):
+    """How far the unit at hand is."""
+
+    report: ProgressReport
+
+
+class InFlight(msgspec.Struct, frozen=True, tag="in_flight"):
+    """Rows that the worker is about to compute, or has stored."""
+
+    in_flight: InFlightRows
+
+
+class Alive(msgspec.Struct, frozen=True, tag="alive"):
+    """The worker is at work, even where it has nothing else to report."""
+
+
+class Done(msgspec.Struct, frozen=True, tag="done"):
+    """What became of the unit."""
+
+    outcome: UnitOutcome
+
+
+WorkerMessage = Hello | Running | InFlight | Alive | Done
+
+
+def framed(message: object) -> bytes:
+    """Return a message as it is sent: its length, then its JSON."""
+    data = msgspec.json.encode(message)
+    return len(data).to_bytes(LENGTH_BYTES, "big") + data
+
+
+_CONNECT_SECONDS = 30.0
+_CHUNK = 1 << 18
+#: For clocks that differ; a certificate is not used for longer than its executor lives.
+_EARLIER_DAYS, _VALID_DAYS = 7, 3650
+
+
+class Link(Protocol):
+    """A worker's side of the link. One thread reads at a time; others may send meanwhile."""
+
+    def send(self, data: bytes) -> None:
+        """Send all of the data."""
+        ...
+
+    def receive(self, most: int) -> bytes:
+        """Wait for up to `most` bytes and return them; nothing at the end."""
+        ...
+
+    def has_data(self) -> bool:
+        """Tell, without waiting, whether `receive` returns data at once.
+
+        Raises:
+            OSError: No data has come, or the executor is gone.
+        """
+        ...
+
+    def fileno(self) -> int:
+        """Return the socket's descriptor."""
+        ...
+
+
+class PlainLink:
+    """A link in the clear."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._socket = connection
+        self.send, self.receive, self.fileno = connection.sendall, connection.recv, connection.fileno
+
+    def has_data(self) -> bool:
+        """See `Link`."""
+        return bool(self._socket.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK))
+
+
+class TlsLink:
+    """A link over TLS.
+
+    The session works on memory, not on the socket: a thread that waits for data does not keep another from sending.
+
+    Args:
+        connection: It is connected.
+        certificate: The only one that the executor may show, in PEM.
+
+    Raises:
+        OSError: The other side shows another certificate, or none.
+    """
+
+    def __init__(self, connection: socket.socket, certificate: str) -> None:
+        import ssl  # noqa: PLC0415 workers of this machine start sooner without
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the certificate is the name
+        context.load_verify_locations(cadata=certificate)
+        self._socket = connection
+        self.fileno = connection.fileno
+        self._wants_read: type[Exception] = ssl.SSLWantReadError
+        self._ended: type[Exception] = ssl.SSLZeroReturnError
+        self._received, self._to_send = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._session = context.wrap_bio(self._received, self._to_send)
+        self._using, self._sending = threading.Lock(), threading.Lock()
+        self._decrypted = b""
+        self._shake_hands()
+
+    def send(self, data: bytes) -> None:
+        """See `Link`."""
+        with self._sending:
+            with self._using:
+                self._session.write(data)
+                sent = self._to_send.read()
+            self._socket.sendall(sent)
+
+    def receive(self, most: int) -> bytes:
+        """See `Link`."""
+        while not self._decrypted:
+            if (data := self._decrypt()) is not None:
+                self._decrypted = data
+                break
+            if not self._take_in():
+                return b""
+        data, self._decrypted = self._decrypted[:most], self._decrypted[most:]
+        return data
+
+    def has_data(self) -> bool:
+        """See `Link`."""
+        while not self._decrypted:
+            if (data := self._decrypt()) is not None:
+                self._decrypted = data
+                break
+            if not self._take_in(socket.MSG_DONTWAIT):
+                break
+        return bool(self._decrypted)
+
+    def _shake_hands(self) -> None:
+        while True:
+            try:
+                self._session.do_handshake()
+            except self._wants_read:
+                self._socket.sendall(self._to_send.read())
+                if not self._take_in():
+                    raise ConnectionResetError("the executor closed the connection during the TLS handshake") from None
+            else:
+                break
+            finally:
+                if self._to_send.pending:  # the last message, or why the certificate is refused
+                    with contextlib.suppress(OSError):
+                        self._socket.sendall(self._to_send.read())
+
+    def _decrypt(self) -> bytes | None:
+        """Return what can be read; nothing at the end, None where more has to come."""
+        with self._using:
+            try:
+                return self._session.read(_CHUNK)
+            except self._wants_read:
+                return None
+            except self._ended:
+                return b""
+
+    def _take_in(self, flags: int = 0) -> bool:
+        """Take in what the executor has sent; return False at the end."""
+        data = self._socket.recv(_CHUNK, flags)
+        with self._using:
+            self._received.write(data)
+        return bool(data)
+
+
+@contextlib.contextmanager
+def connect_to_executor(host: str, port: int, certificate: str) -> Iterator[Link]:
+    """Connect to an executor; `certificate`: see `TlsLink`, empty for a link in the clear.
+
+    Raises:
+        OSError: The executor cannot be reached, or is another one.
+    """
+    with socket.create_connection((host, port), timeout=_CONNECT_SECONDS) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        link: Link = TlsLink(connection, certificate) if certificate else PlainLink(connection)
+        connection.settimeout(None)
+        yield link
+
+
+def executor_tls() -> tuple[ssl.SSLContext, str]:
+    """Make a certificate for this process, and return how it is served, with its PEM.
+
+    The key is in no file afterwards.
+    """
+    import ssl  # noqa: PLC0415 an executor without a cluster starts sooner without
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
+
+    from cryptography import x509  # noqa: PLC0415
+    from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
+    from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "leman executor")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=_EARLIER_DAYS))
+        .not_valid_after(now + timedelta(days=_VALID_DAYS))
+        .sign(key, hashes.SHA256())
+    )
+    certificate = made.public_bytes(serialization.Encoding.PEM)
+    in_clear = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0  # no session is resumed
+    with tempfile.TemporaryDirectory() as folder:  # of this user alone; Python's ssl reads keys from files
+        path = Path(folder, "executor.pem")
+        path.write_bytes(in_clear + certificate)
+        context.load_cert_chain(path)
+    return context, certificate.decode()

@@ -1,0 +1,302 @@
+"""The databases that an embedded system serves: locks, announcements, leftovers, and the control port.
+
+Half-written files of processes that were killed, in the service's own folder of a database.
+
+The announcement of an embedded system: the service file, kept as it was written whatever happens on the disk.
+
+The databases that an embedded system serves: in each it holds the lock, and a service file says how to reach it.
+
+Where an embedded system is told to serve another database, or to end: a port on loopback, and a token.
+
+A caller sends one line of JSON and is sent one:
+
+    {"token": "…", "do": "serve", "database": "/data/lake", "warm": true}     {"done": true}
+    {"token": "…", "do": "stop", "within": 2.0, "if_idle": true}             {"done": true}
+
+or `{"done": false, "error": "…"}`. The token is in the system's service file, which only its user can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import structlog
+
+from leman_core.model.garbage import DAY, UNFINISHED_NAME
+from leman_local.service_file import (
+    AlreadyRunning,
+    Home,
+    HomeLock,
+    remove_service_file,
+    write_private,
+    write_service_file,
+)
+from leman_local.tcp_ports import HOST
+
+#: The service file is written under such a name before it has its own, as definitions of functions once were.
+_OURS = re.compile(r"\.[0-9a-f]{32}\.tmp|\.service\.json\.\d+")
+_OF_OTHERS = frozenset({"redis", "logs"})
+
+
+def sweep_leftovers(folder: Path, older_than: float = DAY) -> list[Path]:
+    """Delete half-written files that nobody has written to for so many seconds, and return what is gone.
+
+    Younger ones stay, as another executor may be at work on the database.
+    """
+    now = time.time()
+    gone = []
+    for path in _files(folder):
+        if not (UNFINISHED_NAME.fullmatch(path.name) or _OURS.fullmatch(path.name)):
+            continue
+        with contextlib.suppress(OSError):
+            if now - path.stat().st_mtime > older_than:
+                path.unlink()
+                gone.append(path)
+    return gone
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for root, folders, names in os.walk(folder):
+        if Path(root) == folder:
+            folders[:] = [name for name in folders if name not in _OF_OTHERS]
+        yield from (Path(root, name) for name in names)
+
+
+_log = structlog.get_logger(__name__)
+
+
+class Announcement:
+    """What a supervisor says of its system; the caller holds the folder's lock for as long as this is used."""
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._content: dict[str, Any] | None = None
+        self._lock = 0
+
+    def write(self, content: dict[str, Any]) -> None:
+        """Write the service file, and keep its content from now on."""
+        self._lock = self._home.lock_file.stat().st_ino if self._home.lock_file.exists() else 0
+        self._content = content
+        write_service_file(self._home, content)
+
+    def mend(self) -> None:
+        """Write the file again where it says anything else or is gone, as nobody could call the system.
+
+        Nothing happens before it was written for the first time, and in a database that was deleted and made anew: that
+        one belongs to others.
+        """
+        if self._content is None or self._home.said() == self._content:
+            return
+        try:
+            if self._home.lock_file.stat().st_ino == self._lock:
+                write_service_file(self._home, self._content)
+                _log.error("service file was damaged and is written again", file=str(self._home.service_file))
+        except OSError as error:  # the next look tries again
+            _log.error("service file is damaged", file=str(self._home.service_file), message=str(error))
+
+    def remove(self) -> None:
+        """Remove the service file."""
+        self._content = None
+        remove_service_file(self._home)
+
+
+#: So long it waits for another supervisor that is ending.
+_LOCK_SECONDS = 15.0
+
+
+class ServedDatabases:
+    """The databases of one system, for one event loop.
+
+    The executor reads `file`, takes over the jobs that are left in the databases named there, and starts Spark when it
+    is to be warm.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.file = home.folder / "databases.json"
+        self._served: dict[Path, tuple[HomeLock, Announcement]] = {}
+        self._content: dict[str, Any] | None = None
+        #: How often a database was taken: one that was deleted and made anew is another one.
+        self._taken: dict[str, int] = {}
+        self._unwritten = False
+        self._warm = False
+        self._changing = asyncio.Lock()
+        self._write()
+
+    @property
+    def paths(self) -> list[str]:
+        return sorted(str(path) for path in self._served)
+
+    def warm(self) -> None:
+        """Have Spark started before a job needs it."""
+        self._warm = True
+        self._write()
+
+    async def add(self, database: Path, *, warm: bool) -> None:
+        """Serve a database; its folder is made where it is missing.
+
+        Raises:
+            AlreadyRunning: Another system serves it.
+            OSError: Its folder cannot be written.
+        """
+        async with self._changing:
+            database = await asyncio.to_thread(database.resolve)
+            if database in self._served and not self._served[database][0].is_in_force():
+                self._let_go(database)
+            if database not in self._served:
+                await self._take(database)
+            self._warm |= warm
+            self._write()
+
+    async def _take(self, database: Path) -> None:
+        home = Home.of(database)
+        home.folder.mkdir(parents=True, exist_ok=True)
+        lock, announcement = HomeLock(home), Announcement(home)
+        await _locked(lock)
+        try:
+            for path in sweep_leftovers(home.folder):
+                _log.info("half-written file of a killed process deleted", file=str(path))
+            if self._content is not None:
+                announcement.write({**self._content, "database": str(database)})
+        except BaseException:
+            lock.release()
+            raise
+        self._taken[str(database)] = self._taken.get(str(database), 0) + 1
+        self._served[database] = lock, announcement
+        _log.info("database is served", database=str(database))
+
+    def announce(self, content: dict[str, Any]) -> None:
+        """Say in each database how the system is reached; `content`: that of the service file."""
+        self._content = content
+        for database, (_, announcement) in self._served.items():
+            try:
+                announcement.write({**content, "database": str(database)})
+            except OSError as error:  # such as one that was just deleted: the others are served all the same
+                _log.warning("service file not written", database=str(database), error=str(error))
+
+    def look(self) -> None:
+        """Mend service files, and let go of databases that were deleted."""
+        for database, (lock, announcement) in list(self._served.items()):
+            if not lock.is_in_force():
+                self._let_go(database)
+                self._unwritten = True
+                continue
+            try:
+                announcement.mend()
+            except OSError as error:
+                _log.warning("service file not mended", database=str(database), error=str(error))
+        if self._unwritten:
+            try:
+                self._write()
+                self._unwritten = False
+            except OSError as error:
+                _log.warning("list of databases not written", file=str(self.file), error=str(error))
+
+    def _let_go(self, database: Path) -> None:
+        _log.warning("database is gone", database=str(database))
+        self._served.pop(database)[0].release()
+
+    def release(self) -> None:
+        """Let go of all."""
+        for lock, announcement in self._served.values():
+            announcement.remove()
+            lock.release()
+        self._served.clear()
+
+    def _write(self) -> None:
+        said = {"databases": self.paths, "taken": self._taken, "warm": self._warm}
+        write_private(self.file, json.dumps(said) + "\n")
+
+
+async def _locked(lock: HomeLock) -> None:
+    """Take a lock in a thread; whoever does not wait for it any more does not get it later.
+
+    Raises:
+        AlreadyRunning: what `HomeLock.acquire` raises.
+    """
+    taking = asyncio.ensure_future(asyncio.to_thread(lock.acquire, _LOCK_SECONDS))
+    try:
+        await asyncio.shield(taking)
+    except asyncio.CancelledError:
+        lock.give_up()
+        taking.add_done_callback(lambda done: None if done.cancelled() or done.exception() else lock.release())
+        raise
+
+
+_LONGEST_LINE = 1 << 16
+_SECONDS = 60.0
+
+
+class Stop(Protocol):
+    """What ends the system."""
+
+    def __call__(self, within: float | None = None) -> None:
+        """Ask it to end; `within`: so many seconds, whatever is at work."""
+        ...
+
+
+class Control:
+    """The port of one system."""
+
+    def __init__(self, databases: ServedDatabases, stop: Stop, is_idle: Callable[[], bool]) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.address = ""
+        self._databases = databases
+        self._does: dict[str, Callable[[dict[str, Any]], Any]] = {"serve": self._serve, "stop": self._stop}
+        self._end = stop
+        self._is_idle = is_idle
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._answer, HOST, 0, limit=_LONGEST_LINE)
+        self.address = f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
+
+    def close(self) -> None:
+        """Listen no more."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, ValueError, TimeoutError):
+            async with asyncio.timeout(_SECONDS):
+                asked = json.loads(await reader.readline())
+                answer = await self._do(asked if isinstance(asked, dict) else {})
+                writer.write(json.dumps(answer).encode() + b"\n")
+                await writer.drain()
+        writer.close()
+
+    async def _do(self, asked: dict[str, Any]) -> dict[str, Any]:
+        if not secrets.compare_digest(str(asked.get("token", "")).encode(), self.token.encode()):
+            _log.warning("control was asked without its token")
+            return {"done": False, "error": "the token is wrong"}
+        does = self._does.get(str(asked.get("do")))
+        if does is None:
+            return {"done": False, "error": "it can be asked to serve and to stop"}
+        try:
+            await does(asked)
+        except AlreadyRunning as error:
+            return {"done": False, "error": str(error), "elsewhere": True}
+        except (OSError, ValueError) as error:
+            return {"done": False, "error": str(error)}
+        return {"done": True}
+
+    async def _serve(self, asked: dict[str, Any]) -> None:
+        database = Path(str(asked.get("database", "")))
+        if not database.is_absolute():
+            raise ValueError(f"{database} is not an absolute path")
+        await self._databases.add(database, warm=bool(asked.get("warm")))
+
+    async def _stop(self, asked: dict[str, Any]) -> None:
+        if asked.get("if_idle") and not self._is_idle():
+            raise ValueError("it is not idle")
+        within = asked.get("within")
+        self._end(float(within) if within is not None else None)

@@ -1,0 +1,381 @@
+"""The supervisor of Redis and the services, and what services are forked from, one after the other.
+
+What services are forked from, one after the other: where one has ended, the next service is started from another.
+
+The supervisor: it runs Redis, planner, commit coordinator and executor for local databases, and keeps them up.
+
+Each is a process of its own and may be killed alone: it is started again on the same port. When all are up,
+the service file says so. It ends when it is asked to, or when nobody has needed any service for the idle
+time, and leaves no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import functools
+import itertools
+import json
+import os
+import secrets
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from leman_core.model.service_errors import InvalidArgument, LemanError
+from leman_core.process.addresses import is_loopback
+from leman_core.process.environment import is_plain
+from leman_core.process.memory import release_free_memory
+from leman_core.process.release import MODULES, release_version
+from leman_core.settings import Settings
+from leman_local import service_process
+from leman_local.local_databases import Announcement, Control, ServedDatabases
+from leman_local.redis_server import RedisServer
+from leman_local.service_file import Home
+from leman_local.service_process import Running, Spec
+from leman_local.tcp_ports import HOST, HeldPort
+from leman_local.warm_parent import WarmParent, reap_orphan
+
+#: So many of one system at the most: where they go on ending, services are started as new processes.
+_MOST = 5
+
+log = structlog.get_logger(__name__)
+
+
+class WarmParents:
+    """Those of one system, of which at most one is there.
+
+    Args:
+        folder: of the system's files.
+        first: where it was begun already.
+    """
+
+    def __init__(self, folder: Path, first: WarmParent | None) -> None:
+        self._folder = folder
+        self._places = iter(range(_MOST))
+        self._there = first
+        if first is not None:
+            next(self._places)
+
+    @property
+    def pids(self) -> set[int]:
+        """The processes that are its own."""
+        return self._there.pids if self._there is not None else set()
+
+    def get(self) -> WarmParent | None:
+        """Return the one that is there, begun where there is none; it imports what it is asked for. None: services are
+        to be started as new processes."""
+        if self._there is not None:
+            self._there.look()
+        self.look()
+        if self._there is None:
+            for place in itertools.islice(self._places, 1):
+                self._there = WarmParent.begin(self._folder, with_jvm=False, place=place)
+        return self._there
+
+    def look(self) -> None:
+        """Forget the one that is gone."""
+        if self._there is not None and self._there.is_gone:
+            log.warning("what services are forked from is gone", why=self._there.last_words.strip())
+            self._there = None
+
+    async def end(self) -> None:
+        """End it."""
+        if self._there is not None:
+            await self._there.end()
+
+
+REDIS = "redis"
+#: How each service is run; tests put their own in.
+COMMANDS: Mapping[str, list[str]] = {name: service_process.module_command(module) for name, module in MODULES.items()}
+_FIRST_PAUSE_SECONDS = 0.1
+_LONGEST_PAUSE_SECONDS = 10.0
+_SETTLED_SECONDS = 30.0
+_LOOK_SECONDS = 1.0
+#: After so long without a call or a job a system of another release is replaced.
+_QUIET_SECONDS = 5.0
+#: Seconds beyond their own grace that services get to end.
+_EXTRA_GRACE_SECONDS = 3.0
+#: Of the time in which everything is to end, the part that the services get; what they leave is ended in the rest.
+_SERVICES_PART = 0.7
+
+
+class Supervisor:
+    """One embedded system. The caller holds the lock of its folder.
+
+    `database` is the one that it is for; None: it is told which by and by, and Spark waits for the first job that needs
+    it. `on_ready` is called with the service file's content when everything is up for the first time. `warm`: what
+    services are forked from, where it was begun already.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        settings: Settings,
+        *,
+        idle_seconds: float,
+        on_ready: Callable[[dict[str, Any]], None],
+        database: Path | None = None,
+        commands: Mapping[str, list[str]] = COMMANDS,
+        warm: WarmParent | None = None,
+    ) -> None:
+        _check(settings)
+        self._home = home
+        self._warm = WarmParents(home.folder, warm)
+        self._announcement = Announcement(home)
+        self._database = database
+        self.databases = ServedDatabases(home)
+        self._control = Control(self.databases, self.stop, self._is_idle)
+        self._within: float | None = None
+        self._settings = settings
+        self._idle_limit = idle_seconds
+        self._on_ready = on_ready
+        self._commands = commands
+        self._token = settings.server.token.get_secret_value() or secrets.token_urlsafe(24)
+        self._started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        self._stopping = asyncio.Event()
+        self._ports: dict[str, HeldPort] = {}
+        self._http: HeldPort | None = None
+        self._redis: RedisServer | None = None
+        self._running: dict[str, Running] = {}
+        self._up: set[str] = set()
+        self._idle: dict[str, float] = {}
+        self._expected = 0
+        self._announced = False
+
+    def stop(self, within: float | None = None) -> None:
+        """Ask the system to end, in so many seconds if they are named; asked again, it ends at once."""
+        self._within = within
+        if self._stopping.is_set():
+            for running in self._running.values():
+                running.kill()
+        self._stopping.set()
+
+    async def run(self) -> None:
+        """Run until it is asked to end, is idle, or its database is deleted.
+
+        Raises:
+            LemanError: A process cannot be started at all.
+        """
+        try:
+            self._warm.get()
+            await self._control.start()
+            specs = self._specs()
+            self._expected = len(specs)
+            tasks: list[asyncio.Future[Any]] = [asyncio.ensure_future(self._keep(spec)) for spec in specs]
+            tasks.append(asyncio.ensure_future(self._stopping.wait()))
+            tasks.append(asyncio.ensure_future(self._home_gone()))
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            self._control.close()
+            self._announcement.remove()
+            await self._end_all()
+            self.databases.release()
+
+    # ---------------------------------------------------------------------------- what is run
+
+    def _specs(self) -> list[Spec]:
+        fixed = {"planner": self._settings.server.port}  # the one address that a caller has to know
+        for name in self._commands:
+            self._ports[name] = HeldPort(fixed.get(name, 0))
+        if self._settings.server.http_port >= 0:
+            self._http = HeldPort(self._settings.server.http_port)
+        specs = []
+        if not self._settings.redis.url.get_secret_value():
+            self._redis = RedisServer.prepare(self._home.redis)
+            specs.append(self._redis_spec(self._redis))
+        for name, command in self._commands.items():
+            specs.append(
+                self._logging(
+                    Spec(name=name, command=command, environment=self._environment(name), log=self._home.log(name))
+                )
+            )
+        return specs
+
+    def _redis_spec(self, redis: RedisServer) -> Spec:
+        command = service_process.program_command(*redis.command)
+        spec = Spec(
+            name=REDIS,
+            command=command,
+            environment={name: value for name, value in os.environ.items() if is_plain(name)},
+            log=self._home.log(REDIS),
+            ready_seconds=30.0,
+            probe=redis.answers,
+        )
+        return self._logging(spec)
+
+    def _logging(self, spec: Spec) -> Spec:
+        """Return a spec with the settings of log files."""
+        log = self._settings.log
+        return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
+
+    def _environment(self, name: str) -> dict[str, str]:
+        """Return a process's environment; secrets are in it, as everyone on the machine can read a command line."""
+        redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
+        ours = {
+            "LEMAN_SERVER__HOST": HOST,
+            "LEMAN_SERVER__PORT": str(self._ports[name].port),
+            "LEMAN_SERVER__REUSE_PORT": "true",
+            "LEMAN_SERVER__HTTP_PORT": str(self._http.port if self._http and name == "planner" else -1),
+            "LEMAN_METRICS__PORT": str(self._metrics_port(name)),
+            "LEMAN_SERVER__TOKEN": self._token,
+            "LEMAN_PEERS__TOKEN": self._token,
+            "LEMAN_REDIS__URL": redis_url,
+            **({"LEMAN_REDIS__WORKERS_URL": ""} if self._redis else {}),  # it is of another Redis
+            "LEMAN_SPARK__PASS_ENV": json.dumps(self._settings.spark.of_own_user().pass_env),
+            "LEMAN_EMBEDDED__DATABASE": str(self._database or ""),
+            "LEMAN_EMBEDDED__DATABASES_FILE": "" if self._database else str(self.databases.file),
+            "LEMAN_EMBEDDED__IDLE_SECONDS": str(self._idle_limit),
+        }
+        if self._database is None:
+            ours.setdefault("LEMAN_SPARK__ON_DEMAND", os.environ.get("LEMAN_SPARK__ON_DEMAND", "true"))
+        ours |= {f"LEMAN_PEERS__{other.upper()}": held.address for other, held in self._ports.items()}
+        return {**os.environ, **ours}
+
+    def _metrics_port(self, name: str) -> int:
+        first = self._settings.metrics.port
+        return first + list(self._commands).index(name) if first > 0 else first
+
+    # ------------------------------------------------------------------------------ keeping up
+
+    async def _keep(self, spec: Spec) -> None:
+        """Start a process again and again; raise its error where it has never come up."""
+        failures = 0
+        while True:
+            begun = time.monotonic()
+            running = await self._start(spec)
+            try:
+                await running.wait_ready()
+                self._is_up(spec.name, running, seconds=time.monotonic() - begun)
+                how = await running.wait()
+                log.warning("ended", process=spec.name, pid=running.pid, how=how)
+            except LemanError as error:
+                if not self._mend(spec.name) and not self._announced:
+                    raise
+                log.warning("not started", process=spec.name, message=error.message)
+                await running.stop(0)
+            await running.clean_up()
+            failures = 0 if time.monotonic() - begun > _SETTLED_SECONDS else failures + 1
+            pause = _FIRST_PAUSE_SECONDS * 2 ** (failures - 1) if failures > 1 else 0.0
+            await asyncio.sleep(min(pause, _LONGEST_PAUSE_SECONDS))
+
+    async def _start(self, spec: Spec) -> Running:
+        running = await service_process.start_process(
+            spec, functools.partial(self._on_line, spec.name), self._warm.get()
+        )
+        self._running[spec.name] = running
+        self._warm.look()
+        log.info("started", process=spec.name, pid=running.pid)
+        return running
+
+    def _mend(self, name: str) -> bool:
+        """Have a Redis that cannot load its data start without them; tell whether that was done.
+
+        Losing them costs work, never a value.
+        """
+        return name == REDIS and self._redis is not None and self._redis.set_data_aside()
+
+    def _is_up(self, name: str, running: Running, seconds: float) -> None:
+        log.info("up", process=name, pid=running.pid, seconds=round(seconds, 3))
+        self._up.add(name)
+        if len(self._up) < self._expected:
+            return
+        self._announcement.write(content := self._content())
+        self.databases.announce(content)
+        if not self._announced:
+            self._announced = True
+            self._on_ready(content)
+            release_free_memory()  # what starting took
+
+    def _content(self) -> dict[str, Any]:
+        pids = {name: running.pid for name, running in self._running.items()}
+        return {
+            "pid": os.getpid(),
+            "token": self._token,
+            **{name: held.address for name, held in self._ports.items()},
+            "http": self._http.address if self._http else None,
+            "redis_pid": pids.get(REDIS),
+            "pids": pids,
+            "started_at": self._started_at,
+            "version": release_version(),
+            "database": str(self._database or ""),
+            "home": str(self._home.folder),
+            "python": sys.executable,
+            "control": self._control.address,
+            "control_token": self._control.token,
+        }
+
+    # ---------------------------------------------------------------------------------- ending
+
+    async def _home_gone(self) -> None:
+        """Wait until somebody has deleted the system's folder; until then keep the service files whole."""
+        while self._home.lock_file.exists():
+            self._announcement.mend()
+            self.databases.look()
+            while reap_orphan(self._children()):
+                pass
+            await asyncio.sleep(_LOOK_SECONDS)
+        log.warning("the system's folder is gone", folder=str(self._home.folder))
+
+    def _children(self) -> set[int]:
+        return self._warm.pids | {running.pid for running in self._running.values()}
+
+    def _is_idle(self) -> bool:
+        """Tell whether all services said, when they were heard last, that nobody had called them for a while."""
+        return len(self._idle) == len(self._commands) and min(self._idle.values()) >= _QUIET_SECONDS
+
+    def _on_line(self, name: str, line: dict[str, Any]) -> None:
+        if "idle_seconds" not in line or not self._idle_limit:
+            return
+        self._idle[name] = float(line["idle_seconds"])
+        if len(self._idle) == len(self._commands) and min(self._idle.values()) >= self._idle_limit:
+            log.info("idle", seconds=self._idle_limit)
+            self.stop()
+
+    async def _end_all(self) -> None:
+        """End all processes, the executor first: it still talks to the others.
+
+        Redis is killed: what it answered is in its log, and asked to end it would unlink its socket, which may be
+        a successor's by now.
+        """
+        log.info("stopping")
+        grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS
+        if self._within is not None:
+            grace = self._within * _SERVICES_PART
+        executor, redis = self._running.get("executor"), self._running.get(REDIS)
+        others = [running for running in self._running.values() if running not in (executor, redis)]
+        if executor is not None and self._within is None:
+            await executor.stop(grace)
+        elif executor is not None:
+            others.append(executor)
+        await asyncio.gather(*(running.stop(grace) for running in others))
+        if redis is not None:
+            redis.kill()
+            await redis.stop(grace)
+            if self._redis is not None and self._home.lock_file.exists():  # else it may be a successor's
+                self._redis.remove_socket()
+        await self._warm.end()
+        for held in (*self._ports.values(), *((self._http,) if self._http else ())):
+            held.close()
+        log.info("stopped")
+
+
+def _check(settings: Settings) -> None:
+    if not is_loopback(settings.server.host) or settings.server.tls_cert or settings.peers.tls_ca:
+        raise InvalidArgument(
+            "BAD_SETTING",
+            "an embedded system serves this machine only: unset LEMAN_SERVER__HOST and the TLS settings, or run "
+            "planner, executor and commit_coordinator as services of their own",
+        )

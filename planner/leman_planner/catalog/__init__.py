@@ -1,0 +1,1 @@
+"""Tables, computed columns and functions."""

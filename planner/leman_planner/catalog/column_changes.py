@@ -1,0 +1,262 @@
+"""Whether columns that are asked for are there already with the same definition, and what a change costs. Pure.
+
+How long computing a column will take about, from what a backfill took. Pure.
+
+Columns that are asked for and are there: whether they have the same definition, and what differs. Pure.
+"""
+
+from __future__ import annotations
+
+import difflib
+import enum
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from leman_core.functions import column_checks
+from leman_core.functions.column_checks import NewColumn
+from leman_core.model.job import Job
+from leman_core.model.plan import SETTLED, PlanHeader, Reason
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition
+from leman_planner.planning.request_resolution import check_inputs
+
+_UNITS = (("second", 1.0, 90.0), ("minute", 60.0, 90.0 * 60), ("hour", 3600.0, 36.0 * 3600))
+_DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunTime:
+    """What a backfill took for each row, in seconds of wall time."""
+
+    per_row: float
+
+    def of(self, rows: int) -> float:
+        """Return how long so many rows take."""
+        return self.per_row * rows
+
+
+def run_time(job: Job) -> RunTime | None:
+    """Return what a job took; None: it has not ended, or called no function.
+
+    What its workers did counts, shared among as many as were at work at once. The rest, such as starting Spark, is the
+    same few seconds for any number of rows where it is needed, and is left out.
+    """
+    progress = job.progress
+    wall = job.ended_at - job.started_at
+    work = progress.udf_seconds + progress.read_seconds + progress.checkpoint_seconds + progress.write_seconds
+    if not job.state.terminal or not job.started_at or not progress.rows_evaluated or wall <= 0 or work <= 0:
+        return None
+    at_once = max(1.0, work / wall)
+    return RunTime(work / at_once / progress.rows_evaluated)
+
+
+def estimate_text(seconds: float) -> str:
+    """Say a time as an estimate: `about 12 minutes`."""
+    if seconds < 1:
+        return "less than a second"
+    for unit, length, below in _UNITS:
+        if seconds < below:
+            return _counted(seconds / length, unit)
+    return _counted(seconds / _DAY, "day")
+
+
+def _counted(number: float, unit: str) -> str:
+    whole = max(1, round(number))
+    return f"about {whole:,} {unit}" + ("s" if whole != 1 else "")
+
+
+#: Most characters of a diff.
+_DIFF = 16 << 10
+#: Most characters of all diffs in an error's message.
+_DIFF_IN_ERROR = 900
+#: Why rows are computed for the first time.
+_NEVER = frozenset({Reason.MISSING, Reason.PARTIAL})
+#: Why rows are computed again.
+_STALE = frozenset(Reason) - _NEVER - SETTLED - {Reason.STAGED}
+
+
+class OnChange(enum.Enum):
+    """What becomes of a computed column that is there already; see `protos/leman/v1/catalog.proto`."""
+
+    REFUSE_ANY = enum.auto()
+    ERROR = enum.auto()
+    UPDATE = enum.auto()
+    KEEP = enum.auto()
+
+
+class Outcome(enum.Enum):
+    """What was done about a column."""
+
+    ADDED = enum.auto()
+    UNCHANGED = enum.auto()
+    UPDATED = enum.auto()
+    KEPT = enum.auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnOutcome:
+    """What was, or would be, done about a column; meanings in `protos/leman/v1/catalog.proto`."""
+
+    column: str
+    outcome: Outcome
+    function: FunctionVersion
+    before: FunctionVersion | None = None
+    diff: str = ""
+    rows_stale: int = 0
+    rows_not_computed: int = 0
+    #: Rows that jobs which did not finish have computed by the definition that it has, and that are not in the table.
+    rows_stored: int = 0
+    expected_seconds: float | None = None
+    #: What else differs than the functions' sources, for a person.
+    notes: tuple[str, ...] = ()
+    #: Whether the definition that it has, has given values, committed or not: those would not be current any more.
+    has_values: bool = True
+    #: Rows that are finished by the definition that it has, in the table or stored by a job, and not by the new one.
+    rows_lost: int = 0
+    #: Whether such rows can be kept.
+    can_keep: bool = False
+    #: What the function before reads.
+    inputs_before: tuple[str, ...] = ()
+    #: What the request said of changes; None: the column was altered.
+    on_change: OnChange | None = OnChange.ERROR
+
+    @property
+    def summary(self) -> str:
+        """Say it in a sentence.
+
+        Such as `score changed: 4,000 rows stale, computed again by the next backfill, about 12 minutes`.
+        """
+        if self.outcome is Outcome.ADDED:
+            return f"{self.column} is new: {self.rows_not_computed:,} rows not computed yet"
+        if self.outcome is Outcome.UNCHANGED:
+            return f"{self.column} is as it was"
+        if self.before is None:
+            return f"{self.column} changed"
+        if self.outcome is Outcome.KEPT:
+            parts = ["its values are kept"]
+        elif self.rows_lost and (self.rows_stored or self.on_change is None):
+            would = "would" if self.on_change is OnChange.ERROR else "will"
+            parts = [f"{self.rows_lost:,} finished rows {would} be computed again"]
+            if others := self.rows_stale + self.rows_stored - self.rows_lost:
+                parts.append(f"{others:,} others that were not current")
+        else:
+            parts = [f"{self.rows_stale:,} rows stale"]
+            if self.rows_stale and self.on_change is not OnChange.ERROR:
+                parts.append("computed again by the next backfill")
+        if self.rows_not_computed:
+            parts.append(f"{self.rows_not_computed:,} not computed yet")
+        if self.expected_seconds is not None and self.rows_stale + self.rows_stored + self.rows_not_computed:
+            parts.append(estimate_text(self.expected_seconds))
+        return f"{self.column} changed: {', '.join(parts)}{self._how_to_keep()}"
+
+    def _how_to_keep(self) -> str:
+        if not self.can_keep or not self.rows_lost:
+            return ""
+        if self.on_change is None:
+            before = f"{self.before}({', '.join(self.inputs_before)})"
+            return f"; to keep them, give {self.column} {before} again, then {self.function} with keep_values"
+        return "; on_change='keep' keeps them" if self.rows_stored and self.on_change is OnChange.ERROR else ""
+
+
+def inputs_asked(
+    column: NewColumn, udf: UdfDefinition, bound: ColumnBinding, table: TableSnapshot
+) -> tuple[TableField, ...]:
+    """Return the columns that a request means a computed column to read, which is there.
+
+    A name that the table does not have any more is that of the input which was called so when the column was bound:
+    computed columns follow what they read to its new name, and so does a program that is run again.
+
+    Raises:
+        FailedPrecondition: what `validation.find_inputs` and `check_inputs` raise.
+    """
+    names = list(column.input_columns or udf.input_columns)
+    for at, (name, known) in enumerate(zip(names, bound.inputs, strict=False)):
+        renamed = table.find_id(known.field_id) if known.name == name and table.find(name) is None else None
+        if renamed is not None:
+            names[at] = renamed.name
+    inputs = column_checks.find_inputs(names, udf, table)
+    check_inputs(column.name, inputs, udf)
+    return inputs
+
+
+def is_same(udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot) -> bool:
+    """Tell whether a column is computed by this function, from these columns."""
+    return bound.function == (udf.name, udf.version) and input_names(bound, table) == _names(inputs)
+
+
+def difference_notes(
+    udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot
+) -> tuple[str, ...]:
+    """Say what differs between a column and what is asked for."""
+    found = []
+    if bound.function != (udf.name, udf.version):
+        found.append(f"{bound.function} → {FunctionVersion(udf.name, udf.version)}")
+    if (before := input_names(bound, table)) != (now := _names(inputs)):
+        found.append(f"it read {', '.join(before)}, and is to read {', '.join(now)}")
+    if not found and bound.kept:
+        found.append(f"values of {', '.join(map(str, bound.kept))} are kept no longer")
+    return tuple(found)
+
+
+def source_diff(before: UdfDefinition | None, after: UdfDefinition) -> str:
+    """Return a unified diff of two functions; empty where the text of one is not known, or they are the same text."""
+    old, new = ("", "") if before is None else (_text(before), _text(after))
+    if not old or not new or before is None:
+        return ""
+    was, now = (str(FunctionVersion(udf.name, udf.version)) for udf in (before, after))
+    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), was, now, n=2, lineterm="")
+    return _cut("\n".join(lines), _DIFF)
+
+
+def rows_lost(before: PlanHeader, after: PlanHeader) -> tuple[int, int]:
+    """Return how many rows are finished by the plan before and not by the one after, and how many of them are stored.
+
+    Stored rows are in no version of the table yet: a job that did not finish has computed them.
+    """
+    lost = max(0, after.rows_to_compute - before.rows_to_compute)
+    stale, first = rows_by_need(after)
+    was_stale = min(sum(count.rows for count in before.reasons if count.reason in _STALE), before.rows_to_compute)
+    return lost, min(first, lost - min(lost, max(0, stale - was_stale)))
+
+
+def rows_by_need(header: PlanHeader) -> tuple[int, int]:
+    """Return how many rows of a plan are computed again, and how many for the first time."""
+    never = sum(count.rows for count in header.reasons if count.reason in _NEVER)
+    first = min(never, header.rows_to_compute)
+    return header.rows_to_compute - first, first
+
+
+def column_changed_error(outcomes: Iterable[ColumnOutcome]) -> FailedPrecondition:
+    """Return the refusal of a request whose columns are there with other definitions."""
+    found = list(outcomes)
+    diffs = "\n".join(outcome.diff for outcome in found if outcome.diff)
+    shown = f"\n{_cut(diffs, _DIFF_IN_ERROR)}" if diffs else ""
+    details = "; ".join(f"{o.summary} ({', '.join(o.notes)})" for o in found)
+    return FailedPrecondition(
+        "COLUMN_CHANGED",
+        f"{details}. Nothing was changed. Set on_change: 'update' takes the new definition, and the next backfill "
+        f"computes the rows again; 'keep' takes it and keeps the stored values as current{shown}",
+        columns=", ".join(outcome.column for outcome in found),
+        rows_stale=sum(outcome.rows_stale for outcome in found),
+        rows_stored=sum(outcome.rows_stored for outcome in found),
+        diff=diffs,
+    )
+
+
+def _text(udf: UdfDefinition) -> str:
+    return udf.source or udf.sql_expression
+
+
+def _names(fields: Sequence[TableField]) -> list[str]:
+    return [field.name for field in fields]
+
+
+def input_names(bound: ColumnBinding, table: TableSnapshot) -> list[str]:
+    """Return what the inputs of a column are called now, which tells them apart; one that is gone, as it was called."""
+    found = ((known, table.find_id(known.field_id) or table.find(known.name)) for known in bound.inputs)
+    return [known.name if field is None else field.name for known, field in found]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n…"

@@ -1,0 +1,1 @@
+"""What is left to do for a column, and why."""

@@ -1,0 +1,111 @@
+"""Which computed columns of a table read which others, now and with columns that are about to be added. Pure.
+
+Which computed columns of a table read which others. Pure.
+
+A table as it will be: with columns that are about to be added, or that get other bindings. Pure.
+"""
+
+from __future__ import annotations
+
+import graphlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import pyarrow as pa
+
+from leman_core.functions import binding
+from leman_core.model.service_errors import UNREADABLE, FailedPrecondition
+from leman_core.model.table import TableField, TableSnapshot
+from leman_core.model.udf import NOT_YET, ColumnBinding
+
+
+def upstream_columns(table: TableSnapshot, column: str, inputs: Iterable[TableField] | None = None) -> list[str]:
+    """Return the computed columns that a column is computed from, near and far, inputs before what reads them.
+
+    Args:
+        inputs: what the column reads; None: what it is bound to.
+
+    Raises:
+        FailedPrecondition: COLUMN_CYCLE.
+    """
+    first = columns_read(table, column) if inputs is None else _columns(inputs)
+    graph = {column: [name for name in first if is_computed(table, name)]}
+    todo = list(graph[column])
+    while todo:
+        name = todo.pop()
+        if name not in graph:
+            graph[name] = [read for read in columns_read(table, name) if is_computed(table, read)]
+            todo += graph[name]
+    return [name for name in inputs_first(graph) if name != column]
+
+
+def inputs_first(graph: Mapping[str, Sequence[str]]) -> list[str]:
+    """Return all names in an order in which each comes after those that it reads.
+
+    Raises:
+        FailedPrecondition: COLUMN_CYCLE.
+    """
+    try:
+        return list(graphlib.TopologicalSorter(graph).static_order())
+    except graphlib.CycleError as error:
+        circle = " → ".join(reversed(error.args[1]))
+        raise FailedPrecondition(
+            "COLUMN_CYCLE",
+            f"Computed columns would read one another in a circle ({circle}): have one of them read something else",
+            columns=circle,
+        ) from None
+
+
+def columns_read(table: TableSnapshot, column: str) -> list[str]:
+    """Return the columns that a computed column reads, as they are called now, each once; none for any other."""
+    bound = _bound(table, column)
+    if bound is None or bound.source is not None:  # of a view's scratch table: its inputs are elsewhere
+        return []
+    found = (table.find_id(known.field_id) or table.find(known.name) for known in bound.inputs)
+    return _columns(field for field in found if field is not None)
+
+
+def is_computed(table: TableSnapshot, column: str) -> bool:
+    """Tell whether a function computes a column, as far as can be told."""
+    return _bound(table, column) is not None
+
+
+def _columns(fields: Iterable[TableField]) -> list[str]:
+    return list(dict.fromkeys(field.name.split(".")[0] for field in fields))
+
+
+def _bound(table: TableSnapshot, column: str) -> ColumnBinding | None:
+    field = table.column(column)
+    try:
+        return None if field is None else binding.read(field.arrow)
+    except UNREADABLE:  # whoever computes that column hears of it
+        return None
+
+
+def with_columns(table: TableSnapshot, fields: Iterable[pa.Field]) -> TableSnapshot:
+    """Return the table as it is with columns that are about to be added; those that it has stay as they are."""
+    new = [_about_to_be(field) for field in fields if table.column(field.name) is None]
+    return replace(table, fields=(*table.fields, *new)) if new else table
+
+
+def _about_to_be(field: pa.Field) -> TableField:
+    inner = [field.type.field(at) for at in range(field.type.num_fields)] if pa.types.is_struct(field.type) else []
+    return TableField(field, (NOT_YET,), tuple(_about_to_be(part) for part in inner))
+
+
+def pending_columns(table: TableSnapshot) -> list[pa.Field]:
+    """Return the columns that are about to be added."""
+    return [field.arrow for field in table.fields if field.field_id == NOT_YET]
+
+
+def check_circles(table: TableSnapshot, fields: Sequence[pa.Field]) -> None:
+    """Refuse new bindings of a table's columns by which they would read one another.
+
+    Raises:
+        FailedPrecondition: COLUMN_CYCLE.
+    """
+    new = {field.name: field for field in fields}
+    changed = (replace(f, arrow=new[f.name]) if f.name in new else f for f in table.fields)
+    after = replace(table, fields=tuple(changed))
+    for name in new:
+        upstream_columns(after, name)

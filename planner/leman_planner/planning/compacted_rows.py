@@ -1,0 +1,596 @@
+"""Rows of compacted fragments: which are computed already, and which stored rows are to be stored again. Pure.
+
+Tell which rows of a fragment are computed where names of files do not. Pure: the archive reads what is needed.
+
+That is so where a compaction wrote the column's file, and where an input is a computed column that got another file.
+
+A compacted fragment holds the live rows of older ones, in their order, in a file whose name says nothing. What is known
+of the older fragments holds for their rows there: by the names of their files, by row states, by what an earlier run
+recorded, or, where a compaction made them too, in the same way once more.
+
+Fragment 0 (rows a b c, all computed by this version, b deleted) and fragment 1 (rows d e, nothing computed) became
+fragment 5, which holds a c d e. Its states are those of the live rows, one fragment after the other: computed,
+computed, untouched, untouched. The plan then wants rows 2 and 3 of fragment 5, and no others.
+
+Where a computed column that is an input got another file, that file lists its predecessors, and the rows that differ
+from each (`leman_core.model.row_states`). The tracer looks at the fragment as it was with a predecessor: what is
+known of the rows then still holds for those that do not differ (`docs/decisions/0054-stale-by-rows.md`).
+
+Decide which stored rows are to be stored anew, and where. Pure: the reader is asked for what has to be read.
+
+A plan cannot use checkpoints and finished files of fragments that compaction took away, nor files that another
+function's replaced, nor what was computed from files that its inputs had before. Their rows are stored once more, as
+checkpoints under the fragments that have them now (`MigratedRows`); the next plan finds them there. A file that was
+replaced is not installed again: `cleanup_old_versions` may delete it at any moment.
+
+Where a row went: the live rows of the old fragments lie in the new one in their order. Fragment 0 has rows 0 to 9 of
+which 3 is deleted, fragment 1 rows 0 to 4, and both became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
+covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13. Where fragment 7 was compacted
+again, the walk goes on from it.
+
+Where a computed column is an input and got another file, that file says which rows differ
+(`leman_core.model.row_states`): stored values of the others are good still.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from leman_core.model import keys, row_states
+from leman_core.model.plan import MigratedRows, Plan, Reason
+from leman_core.model.row_positions import RowRange, split_range, subtract_ranges
+from leman_core.model.row_states import Predecessor, RowState, States, StateSummary
+from leman_core.model.table import CompactionHistory, DataFile, Fragment, Rewrite
+from leman_core.storage.checkpoint_records import FragmentRecord
+from leman_planner.planning.fragment_status import FragmentStatus, Moved, Statuses, inspect_fragment, unnamed_file
+from leman_planner.planning.fragment_tasks import Tasks
+from leman_planner.planning.request_resolution import ResolvedRequest
+from leman_planner.planning.stored_work import Slot, StoredWork
+
+#: How many combinations of earlier files of the inputs are looked at.
+_MOST_COMBINATIONS = 64
+#: Stands for the filter that is asked for: its id is another one for every fragment.
+_ASKED = "asked"
+#: Where nothing is settled for several reasons, the first of these is given.
+_GRAVEST = (
+    Reason.HISTORY_LOST,
+    Reason.UDF_CHANGED,
+    Reason.INPUT_CHANGED,
+    Reason.EXTERNAL_WRITE,
+    Reason.MISSING,
+)
+
+Live = npt.NDArray[np.bool_]
+Part = TypeVar("Part")
+
+
+class Archive(Protocol):
+    """What reads what older fragments left; it returns None where that is gone or damaged."""
+
+    def record(self, status: FragmentStatus) -> FragmentRecord | None:
+        """Return what an earlier run recorded about the file that compaction wrote for a fragment."""
+        ...
+
+    def states(self, status: FragmentStatus) -> bytes | None:
+        """Return row states of an old fragment's partial column file."""
+        ...
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        """Tell which physical rows of an old fragment were not deleted in a version."""
+        ...
+
+    def predecessors(self, file: str) -> Sequence[Predecessor]:
+        """Return the files that an input's column file follows; none where that is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows in order, and what is known of them."""
+
+    count: int
+    #: A single state where all rows have the same. Their versions are places in `ResolvedRequest.versions`.
+    states: States | int
+    #: The reason where nothing is settled.
+    why: Reason
+    #: The filters that are settled; None: all are.
+    filters: frozenset[str] | None = None
+
+    def array(self) -> States:
+        if isinstance(self.states, int):
+            return np.full(self.count, self.states, np.uint8)
+        return self.states
+
+    @property
+    def are_known(self) -> bool:
+        """Tell whether anything is known of any of the rows."""
+        return bool(self.states if isinstance(self.states, int) else self.states.any())
+
+
+class RowTracer:
+    """What traces the fragments of one request along one history of compactions."""
+
+    def __init__(self, resolved: ResolvedRequest, compactions: CompactionHistory, archive: Archive) -> None:
+        self._resolved = resolved
+        self._compactions = compactions
+        self._archive = archive
+        self._made: dict[int, _Rows | None] = {}
+
+    def trace(self, status: FragmentStatus) -> FragmentStatus:
+        """Return the status of a fragment with what is known of its rows, or why nothing is."""
+        record = self._archive.record(status)
+        rows = self._recorded(status, record) if record is not None else self._rows(status)
+        if not rows.are_known:
+            return status if record is not None else status._replace(reason=rows.why)
+        identity = keys.md5_of_few(self._resolved.filter_identity(status.fragment))
+        filters = frozenset(identity if f == _ASKED else f for f in rows.filters or ())
+        older = self._resolved.versions[1:]
+        summary = row_states.summarize_states(rows.array(), filters, older)
+        whole = summary.computed == rows.count
+        recorded = record is not None and record.fingerprint == status.fingerprint
+        if status.reason is Reason.INPUT_CHANGED:
+            recorded = True  # the files that are there tell
+        moved = Moved(summary, b"" if whole else row_states.encode_states(rows.array(), filters, older), recorded)
+        reason = Reason.PARTIAL
+        if not summary.untouched + summary.failed_older:
+            reason = Reason.REUSED if moved.recorded else Reason.REUSED_COMPACTED
+        return status._replace(reason=reason, moved=moved)
+
+    def _rows(self, status: FragmentStatus) -> _Rows:
+        """Return the rows of a fragment, deleted ones included."""
+        rows = self._of_these_inputs(status)
+        if rows.are_known or status.reason not in (Reason.INPUT_CHANGED, Reason.EXTERNAL_WRITE):
+            return rows
+        return self._of_earlier_inputs(status.fragment) or rows
+
+    def _of_these_inputs(self, status: FragmentStatus) -> _Rows:
+        """Return what is known of the rows without a look at earlier files of the inputs."""
+        count = status.fragment.physical_rows
+        if status.reason is Reason.REUSED:
+            return _Rows(count, row_states.with_version(RowState.COMPUTED, status.version), Reason.REUSED)
+        if status.reason is Reason.PARTIAL:
+            own = self._resolved.versions[status.version]
+            return self._decoded(status, self._archive.states(status), own)
+        if unnamed_file(self._resolved, status):
+            record = self._archive.record(status)
+            return self._recorded(status, record) if record is not None else self._compacted(status)
+        return _untouched(count, status.reason)
+
+    def _of_earlier_inputs(self, fragment: Fragment) -> _Rows | None:
+        """Return the rows by what was computed from earlier files of its inputs; None where nothing was.
+
+        No filter counts as settled: it may match other rows by now.
+        """
+        for earlier, changed in fragment_before(fragment, self._resolved.input_ids, self._archive.predecessors):
+            status = next(inspect_fragment(self._resolved, (earlier,)))
+            rows = self._of_these_inputs(status)
+            if rows.are_known:
+                states = np.where(changed, np.uint8(RowState.UNTOUCHED), rows.array())
+                return _Rows(rows.count, states, Reason.INPUT_CHANGED, frozenset())
+        return None
+
+    def _recorded(self, status: FragmentStatus, record: FragmentRecord) -> _Rows:
+        own = keys.function_of(record.fingerprint)
+        if record.states:
+            return self._decoded(status, record.states, own)
+        state = row_states.with_version(RowState.COMPUTED, self._resolved.versions.index(own))
+        return _Rows(status.fragment.physical_rows, state, Reason.REUSED)
+
+    def _decoded(self, status: FragmentStatus, buffer: bytes | None, own: str) -> _Rows:
+        count = status.fragment.physical_rows
+        accepted = self._resolved.versions
+        states = None if buffer is None else row_states.decode_states_for(buffer, own, accepted)
+        if buffer is None or states is None or len(states) != count:
+            return _untouched(count, Reason.HISTORY_LOST)
+        summary = row_states.summary_for_version(row_states.decode_state_summary(buffer), own, accepted)
+        return _Rows(count, states, Reason.MISSING, self._filters(status, summary))
+
+    def _filters(self, status: FragmentStatus, summary: StateSummary) -> frozenset[str] | None:
+        if not summary.untouched + summary.failed_older:
+            return None
+        asked = self._resolved.filter.where and keys.md5_of_few(self._resolved.filter_identity(status.fragment))
+        return summary.filters | {_ASKED} if asked in summary.filters else summary.filters
+
+    def _compacted(self, status: FragmentStatus) -> _Rows:
+        """Return the rows of a fragment by those that a compaction made it of.
+
+        They are external writes where no compaction is known of the file, and count as lost where the history is too
+        short to tell. A file that an update gave the fragment later makes its inputs other ones.
+        """
+        fragment, file = status.fragment, status.current_file
+        rewrite = self._compactions.rewrites.get(file)
+        if rewrite is None:
+            lost = file in self._compactions.lost
+            return _untouched(fragment.physical_rows, Reason.HISTORY_LOST if lost else Reason.EXTERNAL_WRITE)
+        made, before = rewrite.place_of(file)
+        if self._resolved.input_pairs(made) != self._resolved.input_pairs(fragment):
+            return _untouched(fragment.physical_rows, Reason.INPUT_CHANGED)
+        if id(rewrite) not in self._made:
+            self._made[id(rewrite)] = self._joined(rewrite)
+        joined = self._made[id(rewrite)]
+        if joined is None or made.physical_rows != fragment.physical_rows:
+            return _untouched(fragment.physical_rows, Reason.HISTORY_LOST)
+        rows = _cut(joined, before, made.physical_rows)
+        if self._resolved.filter_identity(made) != self._resolved.filter_identity(fragment) and rows.filters:
+            return dataclasses.replace(rows, filters=rows.filters - {_ASKED})
+        return rows
+
+    def _joined(self, rewrite: Rewrite) -> _Rows | None:
+        """Join the live rows of the old fragments, one after the other.
+
+        A new fragment's rows are cut out of them: of 100 live rows that became fragments of 60 and 40 rows, the second
+        has rows 60 to 100.
+
+        Returns:
+            None where the old fragments have more or fewer live rows than the new ones have rows.
+        """
+        parts: list[_Rows] = []
+        for status in inspect_fragment(self._resolved, rewrite.old):
+            part = self._alive(rewrite, status)
+            if part is None:
+                return None
+            parts.append(part)
+        parts = [part for part in parts if part.count]
+        if sum(part.count for part in parts) != sum(new.physical_rows for new in rewrite.new):
+            return None
+        return _join(parts)
+
+    def _alive(self, rewrite: Rewrite, status: FragmentStatus) -> _Rows | None:
+        fragment = status.fragment
+        if not fragment.live_rows:
+            return _Rows(0, RowState.COMPUTED, Reason.REUSED)
+        rows = self._rows(status)
+        if not fragment.deleted_rows:
+            return rows
+        if isinstance(rows.states, int):
+            return dataclasses.replace(rows, count=fragment.live_rows)
+        live = self._archive.live(rewrite.before, fragment)
+        if live is None or int(live.sum()) != fragment.live_rows:
+            return None
+        return dataclasses.replace(rows, count=fragment.live_rows, states=rows.states[live])
+
+
+def fragment_before(
+    fragment: Fragment, field_ids: Sequence[int], predecessors: Callable[[str], Sequence[Predecessor]]
+) -> Iterator[tuple[Fragment, npt.NDArray[np.bool_]]]:
+    """Yield a fragment as it was when some columns had earlier files, with the rows of these columns that differ now.
+
+    Args:
+        fragment: the fragment as it is.
+        field_ids: those of the columns that matter.
+        predecessors: returns those of a column file; see `leman_core.model.row_states`.
+    """
+    followed = {file: predecessors(file) for file in fragment.files_of(field_ids)}
+    followed = {file: found for file, found in followed.items() if found}
+    choices = itertools.product(*([None, *found] for found in followed.values()))
+    for chosen in itertools.islice(choices, 1, _MOST_COMBINATIONS):
+        changed = np.zeros(fragment.physical_rows, np.bool_)
+        files = {file.path: file for file in fragment.files}
+        for now, earlier in zip(followed, chosen, strict=True):
+            if earlier is None:
+                continue
+            if earlier.rows != len(changed):
+                break
+            changed |= earlier.changed
+            moved = files.pop(now)
+            has = files.get(earlier.file, DataFile(earlier.file, ()))
+            files[earlier.file] = has._replace(field_ids=(*has.field_ids, *moved.field_ids))
+        else:
+            yield fragment._replace(files=tuple(files.values())), changed
+
+
+def _untouched(count: int, why: Reason) -> _Rows:
+    return _Rows(count, RowState.UNTOUCHED, why, frozenset())
+
+
+def _cut(rows: _Rows, start: int, count: int) -> _Rows:
+    if isinstance(rows.states, int):
+        return dataclasses.replace(rows, count=count)
+    return dataclasses.replace(rows, count=count, states=rows.states[start : start + count])
+
+
+def _join(parts: Sequence[_Rows]) -> _Rows:
+    count = sum(part.count for part in parts)
+    reasons = {part.why for part in parts}
+    why = next((reason for reason in _GRAVEST if reason in reasons), Reason.PARTIAL)
+    listed = [part.filters for part in parts if part.filters is not None]
+    filters = frozenset.intersection(*listed) if listed else None
+    first = parts[0].states if parts else RowState.COMPUTED
+    if isinstance(first, int) and all(isinstance(part.states, int) and part.states == first for part in parts):
+        return _Rows(count, first, why, filters)
+    return _Rows(count, np.concatenate([part.array() for part in parts]), why, filters)
+
+
+def files_to_trace(resolved: ResolvedRequest, recorded: Callable[[FragmentStatus], bool]) -> Callable[[Fragment], str]:
+    """Return, for `compactions.trace`, what tells which file of an old fragment is to be traced too."""
+
+    def name(fragment: Fragment) -> str:
+        status = next(inspect_fragment(resolved, (fragment,)))
+        file = unnamed_file(resolved, status)
+        return "" if file and recorded(status) else file
+
+    return name
+
+
+#: Rows of a file that go into one checkpoint.
+CHUNK_ROWS = 1 << 15
+_NO_FILTER = keys.md5("")
+_NONE: Live = np.zeros(0, np.bool_)
+
+
+class CheckpointReader(Protocol):
+    """What reads older stored work; it returns None where that is gone or damaged."""
+
+    def record(self, key: str) -> FragmentRecord | None:
+        """Read a fragment record."""
+        ...
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        """Tell which physical rows of an old fragment were not deleted in a version."""
+        ...
+
+    def predecessors(self, file: str) -> Sequence[Predecessor]:
+        """Return the files that an input's column file follows; none where that is not known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A fragment that is to get rows."""
+
+    fragment: Fragment
+    sources: str
+
+    missing: tuple[RowRange, ...] | None
+    """The rows that it lacks; None: it is gone too, and others have its rows by now."""
+
+    is_traced: bool = False
+    """What was committed before the compaction is known to hold still."""
+
+    changed: Live | None = None
+    """Which rows have other inputs than those that are stored; None: none has."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A fragment as compaction made it, perhaps."""
+
+    #: With the files that its inputs had then.
+    fragment: Fragment
+    #: The file that tells which compaction that was; empty: there is none.
+    file: str
+    #: Which rows have other inputs since then; None: none has.
+    changed: Live | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """Rows of one key: `ranges` of them go into a checkpoint each, under the filter `filter_id`."""
+
+    key: str
+    filter_id: str
+    ranges: Sequence[RowRange]
+
+
+@dataclass(slots=True)
+class _Move:
+    """Where a fragment's rows went."""
+
+    fragment: Fragment
+
+    at: int
+    """The new offset of its first live row; less than 0 where another fragment has the first ones."""
+
+    before: int = 0
+    """The version that tells which of its rows were live; 0: all."""
+
+    live: Live | None = None
+    """Which of its rows were, once that is read."""
+
+    _ranks: list[int] = field(default_factory=list)
+
+    def rank(self, offset: int) -> int:
+        """Return the new offset of the first live row from an old offset on."""
+        if self.live is None:
+            return self.at + offset
+        if not self._ranks:
+            self._ranks = [0, *np.cumsum(self.live).tolist()]
+        return self.at + self._ranks[offset]
+
+
+class CheckpointMigrator:
+    """What decides for one plan, which was made from the stored work."""
+
+    def __init__(self, resolved: ResolvedRequest, stored_work: StoredWork, reader: CheckpointReader) -> None:
+        self._resolved = resolved
+        self._stored_work = stored_work
+        self._reader = reader
+        self._stored = self._by_slot([*stored_work.records, *stored_work.gone, *stored_work.outdated])
+
+    def _by_slot(self, listed: Iterable[str]) -> dict[Slot, list[keys.FamilyKey]]:
+        found: dict[Slot, list[keys.FamilyKey]] = defaultdict(list)
+        for key in self._resolved.family.parse_all(listed):
+            found[key.sources, key.fragment_id].append(key)
+        return found
+
+    @cached_property
+    def _covered(self) -> dict[Slot, list[keys.FamilyKey]]:
+        """Return what is stored where the plan finds it, so that its ranges are left out.
+
+        It is put together only where there is something to be migrated.
+        """
+        found = [stored.key for stored in self._stored_work.found or ()]
+        return self._by_slot([*found, *self._stored_work.gone])
+
+    def replaced(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
+        """Yield the rows of files that were replaced, or that belong to another column by now."""
+        stored = {fragment_id for _, fragment_id in self._stored}  # of a million fragments it may be one
+        known = plan.tasks.of(stored) if isinstance(plan.tasks, Tasks) else plan.tasks
+        tasks = {task.fragment_id: task for task in known if task.missing}
+        for status in statuses.some(np.flatnonzero(statuses.fragments.with_ids(stored))):
+            task = tasks.get(status.fragment.fragment_id)
+            if task is None or task.extend_current or status.reason is Reason.PARTIAL:
+                continue
+            target = _Target(status.fragment, status.sources, task.missing)
+            for source in self._files(status.fragment, status.sources, status.current_file):
+                yield from self._migrated(source, target, _Move(status.fragment, 0))
+
+    def followed(self, plan: Plan, statuses: Statuses) -> Iterator[MigratedRows]:
+        """Yield the rows that were computed from earlier files of the inputs, and whose inputs did not change since."""
+        outdated = {key.fragment_id for key in self._resolved.family.parse_all(self._stored_work.outdated)}
+        known = plan.tasks.of(outdated) if isinstance(plan.tasks, Tasks) else plan.tasks
+        tasks = {task.fragment_id: task for task in known if task.missing}
+        for status in statuses.some(np.flatnonzero(statuses.fragments.with_ids(outdated))):
+            task = tasks.get(status.fragment.fragment_id)
+            for earlier, changed in self._as_before(status.fragment) if task is not None else ():
+                target = _Target(status.fragment, status.sources, task.missing if task else None, changed=changed)
+                sources = keys.sources(self._resolved.input_pairs(earlier))
+                files = self._files(earlier, sources, status.current_file)
+                for source in (*files, *self._checkpoints(earlier, sources)):
+                    yield from self._migrated(source, target, _Move(status.fragment, 0))
+
+    def made(self, fragment: Fragment) -> _Made:
+        """Return a fragment as compaction made it, perhaps before its inputs got other files."""
+        states: Iterable[tuple[Fragment, Live | None]] = itertools.chain([(fragment, None)], self._as_before(fragment))
+        for then, changed in states:
+            files = then.files_of(self._resolved.input_ids)
+            if files and all(keys.parse_column_file_name(file) is None for file in files):
+                return _Made(then, compaction_origin(self._resolved, then), changed)
+        return _Made(fragment, "")
+
+    def _as_before(self, fragment: Fragment) -> Iterator[tuple[Fragment, Live]]:
+        return fragment_before(fragment, self._resolved.input_ids, self._reader.predecessors)
+
+    def moved(
+        self, plan: Plan, statuses: Iterable[FragmentStatus], compactions: CompactionHistory
+    ) -> Iterator[MigratedRows]:
+        """Yield the rows of fragments that were compacted, each for the one that has them next."""
+        by_id = {status.fragment.fragment_id: status for status in statuses}
+        waiting = []
+        for task in plan.tasks:
+            if task.missing:
+                status = by_id[task.fragment_id]
+                waiting.append(_Target(status.fragment, status.sources, task.missing, status.moved is not None))
+        seen = {target.fragment.fragment_id for target in waiting}
+        while waiting:
+            target = waiting.pop()
+            made = _Made(target.fragment, compaction_origin(self._resolved, target.fragment))
+            if target.missing is not None:
+                made = self.made(target.fragment)
+            rewrite = compactions.rewrites.get(made.file)
+            if rewrite is None:
+                continue
+            for move in self._moves(rewrite, made):
+                yield from self._from(move, replace(target, changed=made.changed))
+                if move.fragment.fragment_id not in seen:
+                    seen.add(move.fragment.fragment_id)
+                    sources = keys.sources(self._resolved.input_pairs(move.fragment))
+                    waiting.append(_Target(move.fragment, sources, None, target.is_traced))
+
+    def _moves(self, rewrite: Rewrite, found: _Made) -> Iterator[_Move]:
+        """Yield where the rows of the old fragments went; nothing where the new one is not as compaction made it."""
+        fragment = found.fragment
+        made, before = rewrite.place_of(found.file)
+        same = self._resolved.input_pairs(made) == self._resolved.input_pairs(fragment)
+        rows = sum(old.live_rows for old in rewrite.old)
+        if not same or rows != sum(new.physical_rows for new in rewrite.new):
+            return
+        begin = -before
+        for old in rewrite.old:
+            if begin < fragment.physical_rows and begin + old.live_rows > 0:
+                yield _Move(old, begin, rewrite.before if old.deleted_rows else 0)
+            begin += old.live_rows
+
+    def _from(self, move: _Move, target: _Target) -> Iterator[MigratedRows]:
+        old = move.fragment
+        status = next(inspect_fragment(self._resolved, (old,)))
+        if target.is_traced and status.reason is Reason.REUSED:
+            return
+        known = status.current_file if target.is_traced else ""
+        files = list(self._files(old, status.sources, known))
+        whole = [source for source in files if source.filter_id == _NO_FILTER]  # it has all that checkpoints have
+        sources = whole[:1] or [*files, *self._checkpoints(old, status.sources)]
+        if sources and move.before:
+            move.live = self._reader.live(move.before, old)
+            if move.live is None or int(move.live.sum()) != old.live_rows:
+                return
+        asked = self._resolved.filter_identity(old)
+        for source in sources:
+            if asked and source.filter_id == keys.md5_of_few(asked):
+                now = keys.md5_of_few(self._resolved.filter_identity(target.fragment))
+                source = _Source(source.key, now, source.ranges)  # noqa: PLW2901 the same filter, by its new files
+            yield from self._migrated(source, target, move)
+
+    def _checkpoints(self, old: Fragment, sources: str) -> Iterator[_Source]:
+        for stored in self._stored.get((sources, old.fragment_id), ()):
+            if stored.range is not None and stored.range.end <= old.physical_rows:
+                yield _Source(stored.key, stored.filter_id, (stored.range,))
+
+    def _files(self, fragment: Fragment, sources: str, current: str) -> Iterator[_Source]:
+        for key, *_, covered in self._stored.get((sources, fragment.fragment_id), ()):
+            record = self._reader.record(key) if covered is None else None
+            if record is None or record.file == current or not self._is_about(record, fragment):
+                continue
+            # rows of earlier versions are left: the column may keep other ones by now
+            settled = record.rows_computed + record.rows_failed
+            whole = not record.rows_older and settled >= record.physical_rows
+            ranges = tuple(split_range(RowRange(0, record.physical_rows), CHUNK_ROWS))
+            # which rows a filter asked for is forgotten by now, so that they are stored under a filter of their own
+            yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
+
+    def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
+        """Tell whether a record has values of this function version and these inputs, for any column."""
+        udf, name = self._resolved.udf, keys.parse_column_file_name(record.file)
+        wanted = keys.fingerprint(udf.name, udf.version, record.column_id, self._resolved.input_pairs(fragment))
+        return (
+            name is not None
+            and name.fingerprint == record.fingerprint == wanted
+            and record.physical_rows == fragment.physical_rows
+            and tuple(sorted(record.src_data_files)) == self._resolved.input_files(fragment)
+        )
+
+    def _migrated(self, source: _Source, target: _Target, move: _Move) -> Iterator[MigratedRows]:
+        fragment_id, whole = target.fragment.fragment_id, RowRange(0, target.fragment.physical_rows)
+        known: dict[str, list[RowRange]] = defaultdict(list)
+        for stored in self._covered.get((target.sources, fragment_id), ()):
+            if stored.range is not None:
+                known[stored.filter_id].append(stored.range)
+        for rows in source.ranges:
+            at = move.rank(rows.start)
+            covered = RowRange(at, move.rank(rows.end)).intersect(whole)
+            if covered is None:
+                continue
+            changed = _NONE if target.changed is None else target.changed[covered.start : covered.end]
+            # of rows that are left out the checkpoint says nothing
+            filter_id = keys.md5(f"rows of {source.key}") if changed.any() else source.filter_id
+            if not subtract_ranges([covered], known.get(filter_id, ())) or (len(changed) and changed.all()):
+                continue
+            if target.missing is not None and not any(covered.intersect(r) for r in target.missing):
+                continue
+            prefix = self._resolved.family.prefix_under(filter_id, target.sources)
+            yield MigratedRows(
+                fragment_id=fragment_id,
+                key=keys.range_key(prefix, fragment_id, covered),
+                covered=covered,
+                source=source.key,
+                from_fragment=move.fragment.fragment_id,
+                from_rows=rows,
+                at=at,
+                before=move.before,
+                left_out=np.packbits(changed).tobytes() if changed.any() else b"",
+            )
+
+
+def compaction_origin(resolved: ResolvedRequest, fragment: Fragment) -> str:
+    """Return the file that tells which compaction made a fragment; empty: it is one of Leman's, or none is read."""
+    file = next((f for i in resolved.input_ids if (f := fragment.file_of(i))), "")
+    return "" if keys.parse_column_file_name(file) is not None else file

@@ -1,0 +1,402 @@
+"""Make a plan: read what it needs, and have it decided.
+
+What is measured of plans, and what their traces tell.
+
+Name the functions whose values a backfill replaces.
+
+Pure.
+
+The name of a column file has a digest of the function that it was computed by: of those that are registered it is known
+which one that is.
+
+Makes a plan: reads what it needs of a table, its checkpoints and its history, and has it decided.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Literal, TypeAlias, TypeVar
+
+import numpy as np
+import structlog
+
+from leman_core.functions import binding
+from leman_core.model import keys
+from leman_core.model.plan import BackfillSpec, KeptRows, Plan, PlanHeader, Reason, StaleInput, TracedFile
+from leman_core.model.row_states import StateSummary
+from leman_core.model.service_errors import DataLoss, LemanError, NotFound
+from leman_core.model.table import TableSnapshot
+from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition
+from leman_core.model.work import CheckpointStore
+from leman_core.sql import filters
+from leman_core.sql.time_values import pin_relative_times
+from leman_core.storage import column_files
+from leman_core.storage.checkpoint_records import FragmentRecord, read_record
+from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root, in_own_folder
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.locations import canonical_database, in_object_store, table_uri
+from leman_core.storage.manifest import collector_paused
+from leman_core.storage.source_rows import rows_still_there
+from leman_core.storage.udf_registry import UdfRegistry
+from leman_core.telemetry import instruments, tracing
+from leman_planner.planning.fragment_status import CODE, Statuses, inspect_all_fragments
+from leman_planner.planning.plan_draft import draft_plan, newly_traced_files
+from leman_planner.planning.request_resolution import (
+    ResolvedRequest,
+    at_version,
+    check_format,
+    check_spec,
+    defined_column,
+    resolve_request,
+    with_filter,
+)
+from leman_planner.planning.row_lineage import UnchangedInputs, migrated_rows, trace_files
+from leman_planner.planning.stale_inputs import StaleInputs, failed_now
+from leman_planner.planning.stored_work import KeptWork, OpenInputs, StoredWork, open_inputs, select_relevant
+
+#: table: reading the table, its functions and its filter. files: what names of files and the history of compactions
+#: say. stored: row states, checkpoints and records; of a view its earlier values. decide: what is left to do. inputs:
+#: whether inputs are current, and which rows elsewhere are of use. send: making the messages of the plan.
+Phase: TypeAlias = Literal["table", "files", "stored", "decide", "inputs", "send"]
+
+
+@contextlib.contextmanager
+def measure_phase(kind: Literal["backfill", "refresh"], name: Phase) -> Iterator[None]:
+    """Measure a phase of a plan, and record it where the plan's call is traced."""
+    begun = time.perf_counter()
+    try:
+        with tracing.span(name):
+            yield
+    finally:
+        told = {instruments.JOB_KIND: kind, instruments.PHASE: name}
+        instruments.PLAN_DURATION.record(time.perf_counter() - begun, told)
+
+
+def replaced_values(
+    resolved: ResolvedRequest, statuses: Statuses, registered: Callable[[], Iterable[FunctionVersion]]
+) -> tuple[KeptRows, ...]:
+    """Return the functions that other values are of, those with the most rows first; with a filter, rows at the most.
+
+    Args:
+        registered: asked where there are such values.
+    """
+    if resolved.failed_only:
+        return ()
+    rows: Counter[str] = Counter()
+    places = np.flatnonzero(statuses.reasons == CODE[Reason.UDF_CHANGED])
+    live = statuses.fragments.live_rows[places].tolist()
+    for file, count in zip(statuses.current_files(places), live, strict=True):
+        if (name := keys.parse_column_file_name(file)) is not None:
+            rows[name.function_part] += count
+    if not rows:
+        return ()
+    ids = dict.fromkeys((resolved.output.column_id, resolved.values_id or resolved.output.column_id))
+    made = {keys.function_part(f.name, f.version, i): f for f in registered() for i in ids}
+    return tuple(KeptRows(made[part], count) for part, count in rows.most_common() if part in made)
+
+
+_log = structlog.get_logger(__name__)
+
+_READERS = 8
+_PARTS = 8
+
+Value = TypeVar("Value")
+
+
+def _checkpoints_of(uri: str) -> CheckpointStore:
+    return LanceCheckpointStore(checkpoint_root(uri))
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)
+
+
+class PlanMaker:
+    """What makes plans from what is stored. It holds no state: any number of threads may use one."""
+
+    def __init__(
+        self,
+        tables: LanceTables,
+        *,
+        registry: Callable[[str], UdfRegistry] = UdfRegistry,
+        checkpoints: Callable[[str], CheckpointStore] = _checkpoints_of,
+        now: Callable[[], dt.datetime] = _now,
+    ) -> None:
+        self._tables = tables
+        self._registry = registry
+        self._checkpoints = checkpoints
+        self._now = now
+
+    def plan(self, spec: BackfillSpec) -> Plan:
+        """Make the plan for a request from the latest version of its table.
+
+        Raises:
+            LemanError: what `PlanningService.CreatePlan` (protos/leman/internal/v1/planning.proto) names.
+        """
+        with collector_paused():
+            with measure_phase("backfill", "table"):
+                resolved = self.resolved(spec)
+            with measure_phase("backfill", "files"):
+                statuses = self.statuses(resolved)
+            with measure_phase("backfill", "stored"):
+                resolved, stored_work = self.stored_work(resolved, statuses)
+            with measure_phase("backfill", "decide"):
+                made = draft_plan(resolved, statuses, stored_work)
+            plan, fragments, rows = made.plan, made.fragments_collected, made.rows_collected
+            with measure_phase("backfill", "inputs"):
+                plan = self._with_inputs(resolved, plan, statuses, stored_work, spec.database)
+        if fragments or rows:
+            message = f"Collected {fragments} checkpointed fragments with {rows} rows"
+            _log.info(message, column=resolved.output.name)
+        return plan
+
+    def _with_inputs(
+        self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored_work: StoredWork, place: str
+    ) -> Plan:
+        """Return a plan with what is stale, replaced, traced, migrated or compared of what it rests on."""
+        if stale := self._stale_inputs(resolved, plan, place):
+            plan = replace(plan, header=replace(plan.header, stale_inputs=stale))
+        database = canonical_database(place)
+        if replaced := replaced_values(resolved, statuses, lambda: self._registry(database).versions()):
+            plan = replace(plan, header=replace(plan.header, replaced=replaced))
+        if plan.traced:
+            plan = replace(plan, traced=(*plan.traced, *self._traced_of_others(resolved, place)))
+        plan = self._migrated(resolved, plan, statuses, stored_work)
+        if plan.tasks:
+            unchanged = UnchangedInputs(resolved, self._tables, self._checkpoints(resolved.table.uri))
+            plan = replace(plan, compared=unchanged.compared(plan, statuses))
+        return plan
+
+    def forecast(self, table: TableSnapshot, column: str, udf: UdfDefinition) -> PlanHeader:
+        """Say what a plain backfill of a column would have to do if the table were as it is given here.
+
+        Raises:
+            LemanError: what `plan` raises.
+        """
+        with collector_paused():
+            resolved = resolve_request(BackfillSpec("", "", column), table, udf, udf)
+            statuses = self.statuses(resolved)
+            resolved, stored_work = self.stored_work(resolved, statuses)
+            return draft_plan(resolved, statuses, stored_work).plan.header
+
+    def stale_inputs(self, database: str) -> StaleInputs:
+        """Return what tells which computed columns of a database's tables are not current."""
+        registry = self._registry(canonical_database(database))
+
+        def resolved(table: TableSnapshot, column: str) -> ResolvedRequest:
+            _, bound = defined_column(table, column)
+            spec = BackfillSpec(database, "", column)
+            udf, own = _functions(registry, spec, bound)
+            return resolve_request(spec, table, udf, own)
+
+        def states(request: ResolvedRequest, statuses: Statuses) -> dict[str, StateSummary]:
+            return _states(request.table.uri, _partial_files(statuses))
+
+        return StaleInputs(resolved, self.statuses, states)
+
+    def _stale_inputs(self, resolved: ResolvedRequest, plan: Plan, database: str) -> tuple[StaleInput, ...]:
+        past = resolved.past
+        read = resolved.table if past is None else self._tables.snapshot(resolved.table.uri, past.version)
+        return self.stale_inputs(database).of_plan(resolved, plan, read)
+
+    def resolved(self, spec: BackfillSpec) -> ResolvedRequest:
+        """Resolve a request against the latest version of its table."""
+        check_spec(spec)
+        uri = table_uri(spec.database, spec.table)
+        table = self._tables.snapshot(uri)
+        check_format(table)
+        registry = self._registry(canonical_database(spec.database))
+        _, bound = defined_column(table, spec.column)
+        udf, bound_udf = _functions(registry, spec, bound)
+        resolved = resolve_request(spec, table, udf, bound_udf, registry.bundle_uri(udf))
+        if resolved.source is not None:
+            self._tables.check_place(resolved.source.uri)
+        version = self._tables.tagged(uri, spec.read_tag) if spec.read_tag else spec.read_version
+        old = self._tables.snapshot(uri, version) if version else None
+        if spec.where:
+            resolved = self._filtered(resolved, spec.where, old or table)
+        if old is not None:
+            resolved = at_version(
+                resolved, old, lambda fragments: rows_still_there(uri, table.version, fragments, old.version)
+            )
+        return resolved
+
+    def statuses(self, resolved: ResolvedRequest) -> Statuses:
+        """Return the statuses of all fragments.
+
+        Where compaction wrote the column's files, they say what became of the rows.
+        """
+        statuses = inspect_all_fragments(resolved)
+        if resolved.past is not None:  # what became of rows since then does not matter here
+            return statuses
+        return trace_files(resolved, statuses, self._checkpoints(resolved.table.uri))
+
+    def stored_work(self, resolved: ResolvedRequest, statuses: Statuses) -> tuple[ResolvedRequest, StoredWork]:
+        """Read the row states of partial files; for fragments with work their checkpoint keys and records too.
+
+        Returns:
+            The request, which knows where its checkpoints were made, and what is stored.
+        """
+        uri = resolved.table.uri
+        partial = _partial_files(statuses)
+        states = _states(uri, partial)
+        failed = failed_now(resolved, statuses, states)
+        wanted = open_inputs(resolved, statuses, states)
+        if not wanted:
+            return resolved, StoredWork(states=states, decided=wanted.decided, failed=failed)
+        store = self._checkpoints(uri)
+        resolved, listed = _listed(store, resolved)
+        sifted = select_relevant(resolved, wanted, listed)
+        if sifted.fragments_outdated:
+            mismatched = sifted.fragments_outdated
+            _log.info("Checkpoint data files mismatch", column=resolved.output.name, fragments=mismatched)
+        records = self._records(uri, store, sifted.records)
+        staged = {r.file for r in records.values()} - partial
+        return resolved, StoredWork(
+            states={**states, **_states(uri, staged)},
+            found=sifted.found,
+            records=records,
+            gone=sifted.gone,
+            outdated=sifted.outdated,
+            decided=wanted.decided,
+            failed=failed,
+            kept=() if resolved.failed_only else tuple(self._kept_work(resolved, wanted, store)),
+        )
+
+    def _kept_work(self, resolved: ResolvedRequest, wanted: OpenInputs, store: CheckpointStore) -> Iterator[KeptWork]:
+        """Yield what runs of kept functions stored of fragments with work."""
+        for version, earlier in enumerate(resolved.of_kept, 1):
+            asked, listed = _listed(store, earlier)
+            if listed:
+                sifted = select_relevant(asked, wanted, listed)
+                records = self._records(resolved.table.uri, store, sifted.records)
+                stored = StoredWork(found=sifted.found, records=records, gone=sifted.gone, outdated=sifted.outdated)
+                yield KeptWork(version=version, resolved=asked, stored=stored)
+
+    def _migrated(self, resolved: ResolvedRequest, plan: Plan, statuses: Statuses, stored: StoredWork) -> Plan:
+        """Return a plan with what is stored elsewhere, of functions too whose values the column keeps."""
+        if resolved.failed_only or resolved.past:
+            return plan
+        everyone = [(resolved, statuses, stored)]
+        everyone += [(kept.resolved, self.statuses(kept.resolved), kept.stored) for kept in stored.kept]
+        elsewhere = [work for work in everyone if work[2].records or work[2].gone or work[2].outdated]
+        if not elsewhere or not any(task.missing for task in plan.tasks):
+            return plan
+        store = self._checkpoints(resolved.table.uri)
+        found = (migrated_rows(asked, plan, seen, work, store) for asked, seen, work in elsewhere)
+        return replace(plan, migrated=tuple(itertools.chain.from_iterable(found)))
+
+    def _traced_of_others(self, resolved: ResolvedRequest, database: str) -> Iterator[TracedFile]:
+        """Yield what a compaction did to the table's other computed columns.
+
+        The history that tells is cleaned for all of them, and a job of theirs may come too late.
+        """
+        registry = self._registry(canonical_database(database))
+        asked = (resolved.output.name, resolved.udf.name, resolved.udf.version)
+        for column in resolved.table.fields:
+            with contextlib.suppress(LemanError):  # it is of no use to anybody now
+                bound = binding.read(column.arrow)
+                udf = None if bound is None else registry.find_expected(bound.udf_name, bound.udf_version)
+                if udf is not None and (column.name, udf.name, udf.version) != asked:
+                    other = resolve_request(BackfillSpec(database, "", column.name), resolved.table, udf, udf)
+                    yield from newly_traced_files(other, self.statuses(other))
+
+    def _filtered(self, resolved: ResolvedRequest, where: str, read: TableSnapshot) -> ResolvedRequest:
+        """Return the request with a checked filter.
+
+        Args:
+            read: the version in which the filter is evaluated.
+        """
+        pinned = self.pinned(read, where)
+        return with_filter(resolved, pinned, filters.names_in_filter(pinned), read.fields)
+
+    def pinned(self, read: TableSnapshot, where: str) -> str:
+        """Check a filter against the version that is read, and return it with its relative times pinned.
+
+        Raises:
+            InvalidArgument: INVALID_FILTER.
+        """
+        filters.check_length(where)
+        filters.check_filter(where, read.schema.names)
+        pinned = pin_relative_times(where, self._now())
+        self._tables.check_filter(read.uri, pinned, read.version)
+        return pinned
+
+    def _records(self, uri: str, store: CheckpointStore, wanted: list[str]) -> dict[str, FragmentRecord]:
+        """Return those records whose file lies in the data folder."""
+
+        read = _in_threads(lambda key: read_record(store, key), wanted)
+        records = {key: record for key, record in read if record is not None}
+        files = {record.file for record in records.values()}
+        existing = self._tables.existing_data_files(uri, files) if files else set()
+        return {key: record for key, record in records.items() if record.file in existing}
+
+
+def _functions(
+    registry: UdfRegistry, spec: BackfillSpec, bound: ColumnBinding
+) -> tuple[UdfDefinition, UdfDefinition | None]:
+    """Return the function to use, and the column's own where it is still registered."""
+    own = registry.find_expected(bound.udf_name, bound.udf_version)
+    if spec.udf_name:
+        return registry.usable(spec.udf_name, spec.udf_version), own
+    if own is None:
+        wanted = f"{bound.udf_name}@{bound.udf_version}"
+        raise NotFound(
+            "UDF_NOT_FOUND",
+            f"Column {spec.column} is computed by function {wanted}, which is not registered in "
+            f"{spec.database}: register it again",
+            udf=wanted,
+        )
+    registry.policy.check(own)
+    return own, own
+
+
+def _listed(store: CheckpointStore, resolved: ResolvedRequest) -> tuple[ResolvedRequest, list[str]]:
+    """Return the keys of what is stored for a request, and the request with the place where they were made."""
+    listed = store.list_keys(resolved.family.head)
+    if not listed or resolved.tells_versions or not in_own_folder(resolved.table.uri):
+        return resolved, listed
+    former = resolved.family.as_made(listed).former_place
+    return (replace(resolved, former_place=former) if former else resolved), listed
+
+
+def _partial_files(statuses: Statuses) -> set[str]:
+    return set(statuses.current_files(np.flatnonzero(statuses.reasons == CODE[Reason.PARTIAL])))
+
+
+def _states(uri: str, files: Iterable[str]) -> dict[str, StateSummary]:
+    """Read the row states of those of the files that carry any; a file that is damaged or gone has none.
+
+    Raises:
+        LemanError: what `storage_errors.failed` gives.
+    """
+
+    def read(file: str) -> StateSummary | None:
+        try:
+            return column_files.read_state_summary(uri, file)
+        except (NotFound, DataLoss) as error:
+            _log.warning("row states cannot be read", file=file, error=error.message)
+            return None
+
+    partial = [f for f in files if (name := keys.parse_column_file_name(f)) is not None and name.partial]
+    names = sorted(partial)
+    # a local file takes 20 µs, which threads would make 100
+    found = _in_threads(read, names) if in_object_store(uri) else zip(names, map(read, names), strict=True)
+    return {file: summary for file, summary in found if summary is not None}
+
+
+def _in_threads(read: Callable[[str], Value], names: list[str]) -> Iterable[tuple[str, Value]]:
+    if len(names) < 2:
+        return [(name, read(name)) for name in names]
+    size = -(-len(names) // (_READERS * _PARTS))  # one future each would cost more than the reading
+    parts = [names[at : at + size] for at in range(0, len(names), size)]
+    with ThreadPoolExecutor(min(_READERS, len(parts)), thread_name_prefix="plan") as pool:
+        found = pool.map(lambda part: [(name, read(name)) for name in part], parts)
+        return [pair for part in found for pair in part]

@@ -1,0 +1,533 @@
+"""Where rows were before a compaction or a rewrite, read from the table's history.
+
+Read what compaction tracing and checkpoint migration need, and no more.
+
+Where a computed column that is an input got another file, that file tells which rows differ.
+
+The history of compactions is read for two purposes. Where a fragment's file has a name that says nothing, it tells
+which of its rows are computed (`compacted_rows` decides). Where checkpoints or finished files are stored under a
+fragment that is gone, it tells where their rows went (`checkpoint_migration` decides). The history of a table that has
+neither is not read.
+
+What an earlier run recorded of a file comes first: then the history is not read for it, which may be cleaned by now.
+
+Find where rewritten rows were before, so that their inputs can be compared.
+
+An upsert writes rows to a new fragment, also those that are as they were, and takes the values of computed columns
+with them. A merge by an indexed key writes an input of a fragment in place. In both cases the value lies where it is
+looked for, and it is right if the inputs are what they were. A plan reads no values: it names the fragments of earlier
+versions in which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`).
+
+The table's history is walked back from the version that is planned for. Each transaction that wrote a file of the
+column, or of one of its inputs, leads to the fragments of the version before. The walk goes on from those that were not
+current there either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import structlog
+
+from leman_core.functions.arrow_values import Mask
+from leman_core.model import keys, row_states
+from leman_core.model.plan import ComparedFile, EarlierRows, MigratedRows, Plan, Reason
+from leman_core.model.plan_columns import FragmentColumns
+from leman_core.model.row_positions import RowRange
+from leman_core.model.row_states import Predecessor, RowState
+from leman_core.model.service_errors import DataLoss, LemanError, NotFound
+from leman_core.model.table import CompactionHistory, Fragment, TableSnapshot
+from leman_core.model.udf import UdfKind
+from leman_core.model.work import CheckpointStore
+from leman_core.storage import column_files, compaction_history
+from leman_core.storage.checkpoint_records import FragmentRecord, read_record, unpack_records
+from leman_core.storage.checkpoint_store import in_own_folder
+from leman_core.storage.lance_tables import LanceTables
+from leman_core.storage.locations import in_object_store
+from leman_core.storage.transactions import Kind, Transaction, fragments_of
+from leman_planner.planning.compacted_rows import CheckpointMigrator, Live, RowTracer, compaction_origin, files_to_trace
+from leman_planner.planning.fragment_status import (
+    CODE,
+    FragmentStatus,
+    Moved,
+    Statuses,
+    inspect_all_fragments,
+    unnamed_file,
+)
+from leman_planner.planning.fragment_tasks import Tasks
+from leman_planner.planning.plan_draft import traced_file
+from leman_planner.planning.request_resolution import Filter, ResolvedRequest
+from leman_planner.planning.stale_inputs import states_of
+from leman_planner.planning.stored_work import Slot, StoredWork
+
+_log = structlog.get_logger(__name__)
+
+_READERS = 8
+
+
+def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: CheckpointStore) -> Statuses:
+    """Return the statuses in the same order; those of which names do not tell enough with what is known of their rows.
+
+    These are compacted fragments, and fragments whose inputs are computed columns that got other files.
+    With files a.lance (recorded by an earlier run) and b.lance that compaction wrote, the history is read back to the
+    commit that wrote b.lance, and on where the fragments that went into it were compacted too.
+    """
+    wanted = {at: status for at, status in statuses.having(Reason.EXTERNAL_WRITE) if unnamed_file(resolved, status)}
+    stale = dict(statuses.having(Reason.INPUT_CHANGED))
+    if not (wanted or stale):
+        return statuses
+    archive = _Archive(resolved, store)
+    archive.read_ahead([status.fragment for status in (*wanted.values(), *stale.values())])
+    files = {status.current_file for status in wanted.values() if archive.record(status) is None}
+    more = files_to_trace(resolved, lambda status: archive.record(status) is not None)
+    compactions = _trace(resolved, more, files) if files else CompactionHistory()
+    tracer = RowTracer(resolved, compactions, archive)
+    return statuses.replaced({at: tracer.trace(status) for at, status in sorted({**wanted, **stale}.items())})
+
+
+def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
+    """Return what tells whether the rows of a fragment's file were compared with earlier versions already."""
+    archive = _Archive(resolved, store)
+
+    def compared(status: FragmentStatus) -> bool:
+        record = archive.record(status)
+        return record is not None and record.compared
+
+    return compared
+
+
+def _is_column_file(file: str) -> bool:
+    return keys.parse_column_file_name(file) is not None
+
+
+def migrated_rows(
+    resolved: ResolvedRequest,
+    plan: Plan,
+    statuses: Statuses,
+    stored_work: StoredWork,
+    store: CheckpointStore,
+) -> tuple[MigratedRows, ...]:
+    """Return what the plan's fragments lack and what is stored elsewhere."""
+    reader = _CheckpointReader(resolved, store, stored_work.records)
+    migrator = CheckpointMigrator(resolved, stored_work, reader)
+    found = [*migrator.replaced(plan, statuses), *migrator.followed(plan, statuses)]
+    if stored_work.gone:
+        by_id = {fragment.fragment_id: fragment for fragment in resolved.table.fragments}
+        waiting = [by_id[task.fragment_id] for task in plan.tasks if task.missing]
+        reader.read_ahead(waiting)
+        files = {migrator.made(fragment).file for fragment in waiting} - {""}
+        compactions = (
+            _trace(resolved, lambda fragment: compaction_origin(resolved, fragment), files)
+            if files
+            else CompactionHistory()
+        )
+        found += migrator.moved(plan, statuses, compactions)
+    return tuple(sorted(found, key=lambda rows: (rows.source, rows.from_rows)))
+
+
+def _trace(resolved: ResolvedRequest, more: Callable[[Fragment], str], files: set[str]) -> CompactionHistory:
+    table = resolved.table
+    most = compaction_history.versions_to_look_at(len(table.fragments))
+    try:
+        return compaction_history.trace_compactions(table.uri, table.version, files, more, most)
+    except NotFound as error:
+        _log.warning("history cannot be read", uri=table.uri, version=table.version, error=error.message)
+        return CompactionHistory(lost=frozenset(files))
+
+
+class _OldFiles:
+    """Deletions in versions that compactions rewrote, and files that the inputs' files follow."""
+
+    def __init__(self, resolved: ResolvedRequest) -> None:
+        self._uri = resolved.table.uri
+        self._input_ids = resolved.input_ids
+        self._old: dict[int, compaction_history.OldVersion] = {}
+        self._predecessors: dict[str, Sequence[Predecessor]] = {}
+
+    def live(self, version: int, fragment: Fragment) -> Live | None:
+        try:
+            if version not in self._old:
+                self._old[version] = compaction_history.OldVersion(self._uri, version)
+            return self._old[version].live(fragment.fragment_id, RowRange(0, fragment.physical_rows))
+        except LemanError as error:
+            _log.warning("an old fragment cannot be read", version=version, error=str(error))
+            return None
+
+    def read_ahead(self, fragments: Iterable[Fragment]) -> None:
+        """Read what `predecessors` returns for the inputs of some fragments, several at a time."""
+        ids = self._input_ids
+        files = sorted({file for fragment in fragments for file in fragment.files_of(ids) if _is_column_file(file)})
+        if len(files) > 1 and in_object_store(self._uri):  # a local file takes 20 µs, which threads would make 100
+            with ThreadPoolExecutor(_READERS, thread_name_prefix="plan") as pool:
+                self._predecessors.update(zip(files, pool.map(self.predecessors, files), strict=True))
+
+    def predecessors(self, file: str) -> Sequence[Predecessor]:
+        """Return the files that an input's column file follows; none where that is not known."""
+        if file not in self._predecessors:
+            self._predecessors[file] = column_files.read_predecessors(self._uri, file)
+        return self._predecessors[file]
+
+
+class _CheckpointReader(_OldFiles):
+    """See `leman_planner.planning.compacted_rows.CheckpointReader`."""
+
+    def __init__(self, resolved: ResolvedRequest, store: CheckpointStore, known: Mapping[str, FragmentRecord]) -> None:
+        super().__init__(resolved)
+        self._store = store
+        self._known = known
+
+    def record(self, key: str) -> FragmentRecord | None:
+        return self._known[key] if key in self._known else read_record(self._store, key)
+
+
+class _Archive(_OldFiles):
+    """See `leman_planner.planning.compacted_rows.Archive`."""
+
+    def __init__(self, resolved: ResolvedRequest, store: CheckpointStore) -> None:
+        super().__init__(resolved)
+        self._resolved = resolved
+        self._store = store
+        self._records: dict[tuple[str, str], FragmentRecord] | None = None
+        self._buffers: dict[str, bytes | None] = {}
+
+    def record(self, status: FragmentStatus) -> FragmentRecord | None:
+        """Return the record; None too where it is about another output column, or other inputs."""
+        output = self._resolved.output
+        if self._records is None:
+            self._records = self._read_records()
+        inputs = status.fingerprint[16:]
+        found = [self._records.get((status.current_file, part + inputs)) for part in self._resolved.versions]
+        record = next((r for r in found if r is not None), None)
+        if (
+            record is None
+            or (record.column_id, record.output_field_ids) != (output.column_id, output.field.field_ids)
+            or record.physical_rows != status.fragment.physical_rows
+            or tuple(sorted(record.src_data_files)) != self._resolved.input_files(status.fragment)
+        ):
+            return None
+        return record
+
+    def states(self, status: FragmentStatus) -> bytes | None:
+        """Return row states from the file, or from the record that was stored with it."""
+        file = status.current_file
+        if file not in self._buffers:
+            try:
+                self._buffers[file] = column_files.read_states_buffer(self._resolved.table.uri, file)
+            except (NotFound, DataLoss) as error:
+                self._buffers[file] = self._stored_states(status)
+                if self._buffers[file] is None:
+                    _log.warning("row states cannot be read", file=file, error=error.message)
+        return self._buffers[file]
+
+    def _stored_states(self, status: FragmentStatus) -> bytes | None:
+        slot = (status.sources, status.fragment.fragment_id)
+        for key in self._record_keys.get(slot, ()):
+            record = read_record(self._store, key)
+            if record is not None and record.file == status.current_file and record.states:
+                return record.states
+        return None
+
+    @cached_property
+    def _record_keys(self) -> dict[Slot, list[str]]:
+        """List the keys of fragment records, under any filter, for the request's version and those that are kept."""
+        found: dict[Slot, list[str]] = defaultdict(list)
+        for family in self._resolved.families:
+            listed = self._store.list_keys(family.head)
+            for parsed in family.parse_all(listed, anywhere=in_own_folder(self._resolved.table.uri)):
+                if parsed.range is None:
+                    found[parsed.sources, parsed.fragment_id].append(parsed.key)
+        return found
+
+    def _read_records(self) -> dict[tuple[str, str], FragmentRecord]:
+        records: dict[tuple[str, str], FragmentRecord] = {}
+        for part in self._resolved.versions:
+            with contextlib.suppress(KeyError):
+                stored = unpack_records(self._store[keys.traced_key(part)])
+                records |= {(record.file, record.fingerprint): record for record in stored}
+        return records
+
+
+#: How far the walk goes: transactions, versions that are opened, and fragments that one plan compares.
+_MOST_VERSIONS = 500
+#: The same where all fragments lack the column's file: most were appended, long ago perhaps.
+_MOST_IF_MISSING = 50
+_MOST_OPENED = 50
+_MOST_FRAGMENTS = 4096
+_MOST_MISSING = 128
+#: Earlier fragments that one fragment is compared with.
+_MOST_EARLIER = 64
+#: Reasons that others' writes give. An update of Leman leaves computed columns without a file.
+_WRITTEN = frozenset({Reason.EXTERNAL_WRITE, Reason.INPUT_CHANGED, Reason.HISTORY_LOST, Reason.MISSING})
+_CHANGES = frozenset({Kind.UPDATE, Kind.DATA_REPLACEMENT, Kind.REWRITE, Kind.MERGE, Kind.UNKNOWN})
+
+
+@dataclass(slots=True, eq=False)
+class _Compared:
+    """A fragment that is planned for, and where its rows were current."""
+
+    status: FragmentStatus
+    earlier: list[EarlierRows] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class _FilePosition:
+    """A fragment of some version that has rows of a compared fragment, which were not current there."""
+
+    compared: _Compared
+    fragment: Fragment
+    same_offsets: bool
+    files: frozenset[str]
+
+
+class _FilePositions:
+    """Where the walk has to go on, by the files that matter."""
+
+    def __init__(self, places: Iterable[_FilePosition]) -> None:
+        self._all: dict[_FilePosition, None] = {}
+        self._by_file: dict[str, list[_FilePosition]] = {}
+        self.add(places)
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    @property
+    def have_values(self) -> bool:
+        """Tell whether one of the fragments has a file of the column."""
+        return any(place.compared.status.reason is not Reason.MISSING for place in self._all)
+
+    def add(self, places: Iterable[_FilePosition]) -> None:
+        """Take in more."""
+        for place in places:
+            self._all[place] = None
+            for file in place.files:
+                self._by_file.setdefault(file, []).append(place)
+
+    def pop(self, files: frozenset[str] | None) -> list[_FilePosition]:
+        """Take out those that any of the files matters to; None: all."""
+        found = list(self._all) if files is None else [p for file in files for p in self._by_file.get(file, ())]
+        hit = [place for place in dict.fromkeys(found) if place in self._all]
+        for place in hit:
+            del self._all[place]
+        return hit
+
+
+class UnchangedInputs:
+    """The walk for one request.
+
+    Args:
+        resolved: the request.
+        tables: opens earlier versions.
+        store: has what was recorded of files whose names do not tell.
+    """
+
+    def __init__(self, resolved: ResolvedRequest, tables: LanceTables, store: CheckpointStore) -> None:
+        self._resolved = resolved
+        self._tables = tables
+        self._store = store
+        self._opened = 0
+
+    def compared(self, plan: Plan, statuses: Statuses) -> tuple[ComparedFile, ...]:
+        """Return the fragments of a plan whose rows may be what they were."""
+        resolved = self._resolved
+        if resolved.past is not None or resolved.source is not None or resolved.failed_only:
+            return ()
+        if resolved.udf.kind is UdfKind.SQL:  # an expression costs no more than the comparison
+            return ()
+        found = [_Compared(status) for status in self._candidates(plan, statuses)]
+        if not found:
+            return ()
+        try:
+            self._walk(found)
+        except (LemanError, OSError, ValueError) as error:
+            _log.warning("earlier versions cannot be looked at", uri=resolved.table.uri, error=str(error))
+        return tuple(self._file(compared) for compared in found if compared.earlier)
+
+    def _candidates(self, plan: Plan, statuses: Statuses) -> Iterator[FragmentStatus]:
+        written = np.zeros(len(statuses), np.bool_)
+        for reason in _WRITTEN - {Reason.MISSING}:
+            written |= statuses.reasons == CODE[reason]
+        for at, status in statuses.others.items():
+            if status.moved is not None:
+                written[at] = unnamed_file(self._resolved, status._replace(reason=Reason.EXTERNAL_WRITE)) != ""
+        missing_file = statuses.reasons == CODE[Reason.MISSING]
+        # where all lack it nothing was ever computed, and where very many do they were appended
+        if not missing_file.all() and np.count_nonzero(missing_file) <= _MOST_MISSING:
+            written |= missing_file & _may_have_older_rows(statuses.fragments, missing_file)
+        if not written.any():
+            return
+        ids = set(statuses.fragments.ids[written][:_MOST_FRAGMENTS].tolist())
+        tasks = plan.tasks.of(ids) if isinstance(plan.tasks, Tasks) else plan.tasks
+        missing = {task.fragment_id for task in tasks if task.missing and task.fragment_id in ids}
+        is_done = is_compared(self._resolved, self._store)
+        open_ = (s for s in statuses.some(np.flatnonzero(statuses.fragments.with_ids(missing))) if not is_done(s))
+        yield from open_
+
+    def _walk(self, found: Sequence[_Compared]) -> None:
+        table = self._resolved.table
+        places = _FilePositions(
+            self._place(compared, compared.status.fragment, same_offsets=True) for compared in found
+        )
+        history = compaction_history.transactions_up_to(table.uri, table.version, _MOST_VERSIONS)
+        for steps, transaction in enumerate(history, start=1):
+            if transaction is None or transaction.kind is Kind.OVERWRITE:
+                return
+            if steps > _MOST_IF_MISSING and not places.have_values:
+                return
+            hit = places.pop(_files_in(transaction))
+            # of other kinds the rows of those that are hit were not there before
+            if hit and transaction.kind in _CHANGES and self._opened < _MOST_OPENED:
+                self._opened += 1
+                places.add(self._before(transaction, hit))
+            if not places:  # the next transaction is not read
+                return
+
+    def _before(self, transaction: Transaction, hit: Sequence[_FilePosition]) -> Iterator[_FilePosition]:
+        """Take in what was current before a transaction, and yield the places where the walk goes on."""
+        table = self._resolved.table
+        moved = {place: _rewritten_ids(transaction, place.fragment) for place in hit if table.stable_row_ids}
+        wanted = {*(place.fragment.fragment_id for place in hit), *itertools.chain.from_iterable(moved.values())}
+        before = self._tables.snapshot(table.uri, transaction.version - 1, wanted)
+        fragments = FragmentColumns.of(before.fragments)
+        found = fragments.some(np.flatnonzero(fragments.with_ids(wanted)))
+        by_id = {fragment.fragment_id: fragment for fragment in found}
+        earlier: list[tuple[_FilePosition, Fragment, bool]] = []
+        for place in hit:
+            same = by_id.get(place.fragment.fragment_id)
+            if same is not None and same.has_rows_of(place.fragment):
+                if self._files(same) == place.files:  # the transaction was about something else
+                    yield place
+                else:
+                    earlier.append((place, same, place.same_offsets))
+            else:
+                earlier += [(place, by_id[i], False) for i in moved.get(place, ()) if i in by_id]
+        statuses = self._statuses(before, {fragment.fragment_id: fragment for _, fragment, _ in earlier}.values())
+        columns = self._columns(before)
+        for place, fragment, same_offsets in earlier:
+            status = statuses[fragment.fragment_id]
+            states = states_of(self._resolved, status)
+            compared = place.compared
+            useful = states.any() and columns and transaction.kind is not Kind.REWRITE
+            if useful and len(compared.earlier) < _MOST_EARLIER:
+                whole = bool((states == RowState.COMPUTED).all())
+                compared.earlier.append(
+                    EarlierRows(
+                        version=before.version,
+                        fragment_id=fragment.fragment_id,
+                        physical_rows=fragment.physical_rows,
+                        row_states=b"" if whole else self._encoded(states),
+                        columns=columns,
+                        same_offsets=same_offsets,
+                    )
+                )
+            if not states.all() and (status.moved is not None or self._others_wrote(status)):
+                yield self._place(compared, fragment, same_offsets=same_offsets)
+
+    def _others_wrote(self, status: FragmentStatus) -> bool:
+        """Tell whether others wrote the rows, or did before a filter left them out of a file that replaced it."""
+        if status.reason is not Reason.PARTIAL:
+            return status.reason in _WRITTEN
+        earlier = column_files.read_predecessors(self._resolved.table.uri, status.current_file)
+        return any(keys.parse_column_file_name(predecessor.file) is None for predecessor in earlier)
+
+    def _statuses(self, table: TableSnapshot, fragments: Iterable[Fragment]) -> dict[int, FragmentStatus]:
+        then = replace(self._resolved, table=replace(table, fragments=tuple(fragments)), filter=Filter(), num_frags=0)
+        found = trace_files(then, inspect_all_fragments(then), self._store)
+        return {status.fragment.fragment_id: status for status in found}
+
+    def _columns(self, table: TableSnapshot) -> tuple[str, ...]:
+        """Return what inputs and output were called in a version; nothing where one was missing or of another type."""
+        wanted = [*self._resolved.inputs, self._resolved.output.field]
+        found = [table.find_id(column.field_id) for column in wanted]
+        pairs = zip(wanted, found, strict=True)
+        names = self._resolved.names
+        if any(then is None or then.type_under(names) != column.type_under(names) for column, then in pairs):
+            return ()
+        return tuple(column.name for column in found if column is not None)
+
+    def _place(self, compared: _Compared, fragment: Fragment, *, same_offsets: bool) -> _FilePosition:
+        return _FilePosition(compared, fragment, same_offsets, self._files(fragment))
+
+    def _files(self, fragment: Fragment) -> frozenset[str]:
+        """Return the files whose origin matters: those of the inputs, and of the output where others wrote it.
+
+        Where the fragment has none of them, those that brought its rows: an update leaves out every column of a chain.
+        """
+        output = fragment.files_of(self._resolved.output.field.field_ids)
+        matter = [*filter(_is_foreign, output), *fragment.files_of(self._resolved.input_ids)]
+        return frozenset(matter or filter(_is_foreign, (file.path for file in fragment.files)))
+
+    def _encoded(self, states: row_states.States) -> bytes:
+        return row_states.encode_states(states, frozenset(), self._resolved.versions[1:])
+
+    def _file(self, compared: _Compared) -> ComparedFile:
+        status, older = compared.status, self._resolved.versions[1:]
+        states = states_of(self._resolved, status)
+        moved = status.moved
+        if moved is None:
+            moved = Moved(
+                row_states.summarize_states(states, frozenset(), older), self._encoded(states), recorded=False
+            )
+        rows = min(int(np.count_nonzero(states == RowState.UNTOUCHED)), status.fragment.live_rows)
+        known = traced_file(self._resolved, status, moved)
+        return ComparedFile(known=known, earlier=tuple(compared.earlier), rows=rows)
+
+
+def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
+    """Tell which of the wanted fragments may have rows that lay elsewhere before, without a request to the store.
+
+    Who moves rows to a new fragment deletes them in one with a lower id, or takes that one away. Who writes a column in
+    place adds a file. A fragment that was appended to a table without either has new rows only.
+    """
+    order = np.argsort(fragments.ids, kind="stable")
+    changed_before = np.zeros(len(fragments), np.bool_)
+    deleted = np.cumsum(fragments.deleted_rows[order] > 0) > 0
+    changed_before[order] = deleted | (fragments.ids[order] != np.arange(len(fragments)))
+    found = wanted & changed_before
+    others = np.flatnonzero(wanted & ~changed_before)
+    for at, fragment in zip(others.tolist(), fragments.some(others), strict=True):
+        found[at] = sum(_is_foreign(file.path) for file in fragment.files) > 1
+    return found
+
+
+def _is_foreign(file: str) -> bool:
+    """Tell whether a data file is none that a job wrote for a column."""
+    return keys.parse_column_file_name(file) is None
+
+
+def _files_in(transaction: Transaction) -> frozenset[str] | None:
+    """Return the files that a transaction may have written; None: any."""
+    operation = transaction.operation
+    if transaction.kind is Kind.UPDATE:
+        fragments = (*fragments_of(operation.new_fragments), *fragments_of(operation.updated_fragments))
+    elif transaction.kind is Kind.REWRITE:
+        fragments = tuple(new for rewrite in compaction_history.rewrites_of(transaction) for new in rewrite.new)
+    elif transaction.kind is Kind.APPEND:
+        fragments = fragments_of(operation.fragments)
+    elif transaction.kind is Kind.DATA_REPLACEMENT:
+        return frozenset(group.new_file.path for group in operation.replacements)
+    else:
+        return None if transaction.kind in (Kind.MERGE, Kind.UNKNOWN) else frozenset()
+    return frozenset(file.path for fragment in fragments for file in fragment.files)
+
+
+def _rewritten_ids(transaction: Transaction, made: Fragment) -> list[int]:
+    """Return the ids of the fragments that had the rows of one that a transaction made, and perhaps of others."""
+    operation = transaction.operation
+    if transaction.kind is Kind.UPDATE:
+        return [*operation.removed_fragment_ids, *(raw.id for raw in operation.updated_fragments)]
+    if transaction.kind is not Kind.REWRITE:
+        return []
+    files = {file.path for file in made.files}
+    return [
+        old.fragment_id
+        for rewrite in compaction_history.rewrites_of(transaction)
+        if any(file.path in files for new in rewrite.new for file in new.files)
+        for old in rewrite.old
+    ]
