@@ -1,4 +1,4 @@
-import { Schema } from "apache-arrow";
+import { DataType, RecordBatch, Schema, Table, Vector } from "apache-arrow";
 
 import { invalid } from "./errors.js";
 import { nearest } from "./nearest.js";
@@ -120,8 +120,52 @@ export function either(...kinds: readonly Kind[]): Kind {
 /** What certificates are given as. */
 export const PEM = either(text, bytes);
 
+/** What to do about a value of another copy of apache-arrow: written by this client's copy it is unreadable. */
+export const OTHER_ARROW =
+  "of another copy of apache-arrow than this client's, which imports it as an ES module: import it so, and have one " +
+  "release alone installed (npm ls apache-arrow shows which there are), or pass what tableFromIPC of this client's copy " +
+  "reads of what tableToIPC of the other one writes";
+
+/** Tell whether a value is one of apache-arrow, or looks like one, and was not made by the copy that this client imports. */
+export function isOfOtherArrow(value: unknown): boolean {
+  if (!isObject(value)) {
+    return false;
+  }
+  if ("numRows" in value && "numCols" in value && "schema" in value) {
+    return !(isMadeBy(Table, value) || isMadeBy(RecordBatch, value)) || isOfOtherArrow(value.schema);
+  }
+  if (Array.isArray(value.fields) && value.metadata instanceof Map) {
+    return !isMadeBy(Schema, value) || haveOtherTypes(value.fields as readonly { type: unknown }[]);
+  }
+  if ("numChildren" in value && Array.isArray(value.data)) {
+    return !isMadeBy(Vector, value);
+  }
+  return typeof value.typeId === "number" && "ArrayType" in value && isOtherType(value);
+}
+
+/** Unlike instanceof, which apache-arrow answers for all of its copies. */
+function isMadeBy(kind: { prototype: object }, value: object): boolean {
+  return Object.prototype.isPrototypeOf.call(kind.prototype, value);
+}
+
+function haveOtherTypes(fields: readonly { type: unknown }[]): boolean {
+  return fields.some(({ type }) => isObject(type) && isOtherType(type));
+}
+
+function isOtherType(type: Readonly<Record<string, unknown>>): boolean {
+  const { children, dictionary } = type;
+  return (
+    !isMadeBy(DataType, type) ||
+    (Array.isArray(children) && haveOtherTypes(children as readonly { type: unknown }[])) ||
+    (isObject(dictionary) && isOtherType(dictionary))
+  );
+}
+
 /** Throw INVALID_ARGUMENT, which names the argument, for a value of another kind. */
 export function check(name: string, value: unknown, kind: Kind): void {
+  if (isOfOtherArrow(value)) {
+    throw invalid(name, `${name} is ${OTHER_ARROW}`);
+  }
   if (!kind.admits(value)) {
     throw invalid(
       name,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -61,6 +63,64 @@ def test_reads_without_columns_count_rows_and_threads_share_a_connection(far):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(read, range(24)))
+
+
+#: What a program does that forks after it has connected and read: each way ends with all rows.
+FORKS = """
+import multiprocessing, os, sys, warnings
+from concurrent.futures import ProcessPoolExecutor
+import leman
+from leman import local
+
+if sys.argv[5] == "far":
+    local.is_available = lambda: False
+warnings.filterwarnings("ignore", category=UserWarning)
+table = leman.connect(sys.argv[1], endpoint=sys.argv[2], token=sys.argv[3]).open_table("t")
+rows = lambda: sum(table.to_arrow()["id"].to_pylist())
+
+def ends(connection):
+    connection.send(rows())
+
+def own(_):
+    with leman.connect(*sys.argv[1:2], endpoint=sys.argv[2], token=sys.argv[3]) as database:
+        return sum(database.open_table("t").to_arrow()["id"].to_pylist())
+
+assert rows() == 45
+fork = multiprocessing.get_context("fork")
+way = sys.argv[4]
+if way == "os.fork":
+    child = os.fork()
+    if child == 0:
+        os._exit(rows())
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+elif way == "Process":
+    here, there = fork.Pipe()
+    process = fork.Process(target=ends, args=(there,))
+    process.start()
+    print(here.recv())
+    process.join()
+else:
+    with ProcessPoolExecutor(1, fork) as pool:
+        print(*pool.map(own, range(1)))
+print(rows())
+"""
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("where", ["near", "far"])
+@pytest.mark.parametrize("way", ["os.fork", "Process", "a pool whose children connect"])
+def test_a_child_that_is_forked_after_a_connection_reads_all_rows(far, system, tmp_path, way, where):
+    far.create_table("t", {"id": list(range(10))})
+    service = system.service
+    ended = subprocess.run(
+        [sys.executable, "-c", FORKS, str(tmp_path), str(service["executor"]), str(service["token"]), way, where],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (ended.returncode, ended.stdout.split()) == (0, ["45", "45"]), ended.stderr
 
 
 def test_columns_that_no_function_computes_come_go_and_get_other_names(far):

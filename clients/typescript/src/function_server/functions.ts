@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 
 import { DataType, Field, Schema, type RecordBatch, type Vector } from "apache-arrow";
 
+import { isOfOtherArrow, OTHER_ARROW } from "../arguments.js";
 import { encodeSchema } from "../arrow.js";
 import { invalid } from "../errors.js";
 
@@ -139,6 +140,9 @@ function widths(type: DataType): string[] {
 
 /** Throw INVALID_ARGUMENT for a type that others cannot read, or that has no values here. */
 function checkType(field: string, what: string, type: DataType): void {
+  if (isOfOtherArrow(type)) {
+    throw invalid(field, `the type of ${what} is ${OTHER_ARROW}`);
+  }
   const wrong = wrongWith(type);
   if (wrong !== undefined) {
     throw invalid(field, `${what} has the type ${typeText(type)}: ${wrong}`);

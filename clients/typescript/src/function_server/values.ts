@@ -1,5 +1,6 @@
 import { DataType, makeVector, Precision, Vector, type Data, type Field } from "apache-arrow";
 
+import { isOfOtherArrow, OTHER_ARROW } from "../arguments.js";
 import { column, valuesOf } from "./columns.js";
 import { typeText, type Answer } from "./functions.js";
 import { describe, type Place } from "./leaves.js";
@@ -7,6 +8,9 @@ import { describe, type Place } from "./leaves.js";
 /** Make a column of what a function gave. Raises TypeError or RangeError where that is no column of its rows. */
 export function columnOf(answer: Answer, type: DataType, rows: number): Data {
   const isVector = answer instanceof Vector;
+  if (!isVector && isOfOtherArrow(answer)) {
+    throw new TypeError(`the function gave a Vector ${OTHER_ARROW}`);
+  }
   if (!isVector && !Array.isArray(answer) && !ArrayBuffer.isView(answer)) {
     throw new TypeError(`the function gave ${describe(answer)}, not a Vector or an array`);
   }
