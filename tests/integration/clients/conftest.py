@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import lance
+import pyarrow as pa
 import pytest
 
 from tests.conftest import System
@@ -27,3 +29,11 @@ def first_program(page: Path, language: str) -> tuple[str, str]:
     shown = re.search(rf"```{language}\n(.*?)```.*?\bprints\n\n```\n(.*?)```", page.read_text(), re.DOTALL)
     assert shown is not None
     return shown[1], shown[2]
+
+
+def large_value(lake: Path) -> str:
+    """Make a table of two values, the first of which has 300 MB, and return its name."""
+    lake.mkdir(exist_ok=True)
+    values = pa.array([b"x" * 300_000_000, b"x"], pa.large_binary())
+    lance.write_dataset(pa.table({"b": values}), lake / "large.lance", enable_stable_row_ids=True)
+    return "large"

@@ -18,7 +18,7 @@ from pyarrow import flight
 
 from tests.certificates import Authority, Files
 from tests.conftest import ROOT, System
-from tests.integration.clients.conftest import first_program
+from tests.integration.clients.conftest import first_program, large_value
 
 CLIENT = ROOT / "clients" / "typescript"
 SERVED = "length_function"
@@ -53,7 +53,6 @@ def built() -> None:
     run(str(ROOT / "scripts" / "npm-install"), "build")
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("built")
 def test_the_client_with_services_of_its_own_process():
     told = run("npm", "test")
@@ -84,6 +83,31 @@ def test_an_example_prints_what_it_says(system: System, tmp_path: Path, name: st
     promised = textwrap.dedent(comment.partition("Prints:\n")[2].replace(" *", "")).strip()
     assert promised
     assert fnmatch.fnmatchcase(textwrap.dedent(told).strip(), promised)
+
+
+LARGE = """
+import { connect } from "leman";
+const [endpoint, lake, name] = process.argv.slice(1);
+const client = await connect(endpoint, { token: process.env.LEMAN_TOKEN });
+const sizes = [];
+for await (const batch of client.database(lake).table(name).read()) {
+  for (const value of batch.getChildAt(0)) {
+    sizes.push(value.length, value.every((byte) => byte === 120));
+  }
+}
+client.close();
+console.log(JSON.stringify(sizes));
+"""
+
+
+@pytest.mark.usefixtures("built")
+def test_a_value_that_is_larger_than_any_message_is_read_whole(system: System, tmp_path: Path):
+    endpoint, name = str(system.service["executor"]), large_value(tmp_path)
+    told = run(
+        *("node", "--input-type=module", "--eval", LARGE, endpoint, str(tmp_path), name),
+        LEMAN_TOKEN=str(system.service["token"]),
+    )
+    assert json.loads(told) == [300_000_000, True, 1, True]
 
 
 @pytest.mark.usefixtures("built")
