@@ -46,7 +46,7 @@ from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Aborted, DataLoss, LemanError
 from leman_core.model.table import TableSnapshot
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, VIEW_FILE_PREFIX, ViewDefinition, ViewQuery
-from leman_core.model.view_metadata import from_metadata, identity, outlives_versions
+from leman_core.model.view_metadata import from_metadata, identity
 from leman_core.storage import lance_files
 from leman_core.storage.column_files import data_path, read_predecessors, tagged_digest_of
 from leman_core.storage.error_translation import table_error, using_storage
@@ -153,7 +153,7 @@ def relocated_definition(definition: ViewDefinition, uri: str, incarnation: str)
     """
     home, _, name = uri.rpartition("/")
     source = f"{home}/{definition.query.table}{TABLE_ENDING}"
-    if definition.in_own_database or source == definition.source_uri or not _is_source(source, definition):
+    if source == definition.source_uri or not _is_source(source, definition):
         return definition
     with contextlib.suppress(LemanError):
         former = definition.source_uri.rpartition("/")[0]
@@ -170,7 +170,7 @@ def _is_source(uri: str, definition: ViewDefinition) -> bool:
     for version in (definition.base_version, 0):  # the first may have been cleaned
         with contextlib.suppress(LemanError):
             found = tables.snapshot(uri, version)
-            return identity(found) == known if version or outlives_versions(known) else False
+            return identity(found) == known
     return False
 
 

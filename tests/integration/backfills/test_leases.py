@@ -190,6 +190,9 @@ def test_without_redis_nothing_is_known_and_who_is_alone_need_not_wait(server):
     assert JobLeases(server.url, "me", alone=True).patience(1, lost=False) == 0.0
     assert JobLeases("", "me").patience(1, lost=False) == 0.0
     assert JobLeases("", "me").patience(1, lost=True) == 60.0
+    none = JobLeases("", "me")
+    calls = lambda: none.acquire("j"), lambda: none.renew("j"), lambda: none.release("j", ended=True)
+    assert asked([none], *calls) == [LeaseOutcome.UNKNOWN, True, None]
 
 
 def test_a_job_is_open_until_its_end_and_free_once_its_holder_is_gone(server):
@@ -246,7 +249,12 @@ def test_without_redis_nothing_is_known_of_open_jobs(tmp_path):
     with RedisProcess(tmp_path) as running:
         gone = JobLeases(running.url, "me")
     for leases in (JobLeases("", "me"), gone):
-        assert asked([leases], leases.open_jobs, lambda leases=leases: leases.without_holder(["j"])) == [None, None]
+        calls = (
+            leases.open_jobs,
+            lambda leases=leases: leases.without_holder(["j"]),
+            lambda leases=leases: leases.holder("j"),
+        )
+        assert asked([leases], *calls) == [None, None, ""]
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import timedelta
 from pathlib import Path
 
 import lance
@@ -10,6 +11,7 @@ import pytest
 
 import leman
 from leman_core.model import view_metadata
+from leman_core.storage.lance_tables import INCARNATION_KEY
 from leman_core.storage.view_data_files import definition_in
 from tests.conftest import System
 from tests.integration.call_log import CallLog, numbers
@@ -42,6 +44,25 @@ def test_a_view_of_an_earlier_release_reads_the_copy_of_its_source(lake, tmp_pat
     copy = Path(shutil.copytree(lake.database, tmp_path / "second"))
     if not former_stays:
         shutil.rmtree(lake.database)
+    assert source_of(lake, copy) == f"{copy}/t.lance"
+
+
+def test_another_view_in_the_former_place_does_not_tell_that_this_one_was_copied(lake, tmp_path):
+    as_before(f"{lake.database}/v.lance")
+    copy = Path(shutil.copytree(lake.database, tmp_path / "second"))
+    lance.dataset(f"{lake.database}/v.lance").update_config({INCARNATION_KEY: "another"})
+    assert source_of(lake, copy) == lake.uri
+
+
+def test_a_copy_of_a_source_is_known_though_the_version_that_the_view_read_was_cleaned(tmp_path):
+    lake = ViewLake(tmp_path / "first", fragments=1)
+    lance.dataset(lake.uri).update_config({INCARNATION_KEY: "i"})
+    lake.create(lake.query(column("id")))
+    as_before(f"{lake.database}/v.lance")
+    copy = Path(shutil.copytree(lake.database, tmp_path / "second"))
+    source = lance.dataset(f"{copy}/t.lance")
+    source.delete("id = 0")
+    source.cleanup_old_versions(timedelta(0))
     assert source_of(lake, copy) == f"{copy}/t.lance"
 
 

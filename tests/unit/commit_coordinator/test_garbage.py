@@ -165,6 +165,12 @@ def test_a_partial_file_settles_its_filters_and_the_ranges_without_open_rows():
     )
 
 
+def test_a_fragment_without_rows_needs_no_checkpoint():
+    (fragment,) = EMPTY.fragments
+    gone = dataclasses.replace(EMPTY, fragments=(fragment._replace(deleted_rows=fragment.physical_rows),))
+    assert decision(stored(range_key()), gone) == (Use.SETTLED, Fate.GARBAGE)
+
+
 def test_records():
     key = record_key()
     known = {"r.lance": record(STAGED, "a.lance")}
