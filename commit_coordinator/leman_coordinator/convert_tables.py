@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from leman._format.value_casts import check_utf8
 from leman.v1 import catalog_pb2, tables_pb2
 from leman_coordinator.commits.commit_requests import (
     AlteredColumn,
@@ -25,7 +26,6 @@ from leman_coordinator.commits.commit_requests import (
 from leman_coordinator.convert_commits import required_text
 from leman_coordinator.tables import arrow_streams
 from leman_core.functions import arrow_types
-from leman_core.functions.arrow_types import check_utf8
 from leman_core.functions.column_checks import check_column_name
 from leman_core.model.service_errors import InvalidArgument, excerpt
 from leman_core.model.view import SCRATCH_PREFIX

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
-from leman._local import sql_limits
+from leman._format import sql_limits
 from leman._table_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
@@ -179,13 +179,13 @@ def _with_checked_json(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.R
 
 
 def _holds_json(kind: pa.DataType) -> bool:
-    from leman._local.value_casts import holds_type  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import holds_type  # noqa: PLC0415 - imports pyarrow
 
     return holds_type(kind, lambda inner: isinstance(inner, pa.JsonType))
 
 
 def _check_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    from leman._local.value_casts import check_json  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import check_json  # noqa: PLC0415 - imports pyarrow
 
     for field, values in zip(batch.schema, batch.columns, strict=True):
         try:
@@ -280,7 +280,7 @@ def _from_columns(columns: Mapping[str, Any], table: pa.Schema | None) -> pa.Tab
 def _from_python(values: Any, kind: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
     """Return Python values for a column of a type. Raises an error of pyarrow or of Python for a value that the column
     would change."""
-    from leman._local.value_casts import infinities  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import infinities  # noqa: PLC0415 - imports pyarrow
 
     if kind is None:
         return pa.array(values)
@@ -303,7 +303,7 @@ def _in_own_type(values: Any, kind: pa.DataType) -> pa.Array | None:
     pyarrow alone cuts fractions and times of a day off, takes a number for a time, and a time without a zone for one in
     UTC.
     """
-    from leman._local.value_casts import cast_advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import cast_advice, castable, exact_cast  # noqa: PLC0415 - imports pyarrow
 
     sorts = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_temporal, pa.types.is_boolean)
     if not any(is_sort(kind) for is_sort in sorts):
@@ -367,7 +367,7 @@ def _begins_with_truth(value: Any) -> bool:
 
 def _check_inside(values: Iterable[Any], kind: pa.DataType) -> None:
     """Check that a type holds values as they are, at any depth of lists, maps and structs. Raises as `_from_python`."""
-    from leman._local.value_casts import LISTS, is_binary, is_text  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import LISTS, is_binary, is_text  # noqa: PLC0415 - imports pyarrow
 
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
@@ -417,7 +417,7 @@ def _fields(value: Any, kind: pa.StructType) -> Mapping[str, Any]:
 
 
 def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table | pa.RecordBatchReader:
-    from leman._local.value_casts import cast_advice, convertible  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import cast_advice, convertible  # noqa: PLC0415 - imports pyarrow
 
     for name in rows.schema.names:
         if name not in table.names:
@@ -439,7 +439,7 @@ def _fitted(rows: pa.Table | pa.RecordBatchReader, table: pa.Schema) -> pa.Table
 
 
 def _fitted_batch(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
-    from leman._local.value_casts import exact_cast  # noqa: PLC0415 - imports pyarrow
+    from leman._format.value_casts import exact_cast  # noqa: PLC0415 - imports pyarrow
 
     columns = []
     for field, values in zip(wanted, batch.columns, strict=True):

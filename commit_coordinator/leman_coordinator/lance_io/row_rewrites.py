@@ -25,6 +25,7 @@ from lance import LanceOperation, blob_array
 from lance.fragment import DataFile as LanceDataFile
 from lance.fragment import FragmentMetadata, RowIdSequence
 
+from leman._format.value_casts import holds_type
 from leman_coordinator.commits.commit_requests import MergeRowsRequest, MergeRules, UpdateRowsRequest
 from leman_coordinator.lance_io import table_files
 from leman_coordinator.lance_io.row_commits import Matching
@@ -35,7 +36,6 @@ from leman_coordinator.tables.arrow_streams import Incoming, read_batches
 from leman_coordinator.tables.row_digests import RowsDigest
 from leman_coordinator.tables.schema_casting import Fitting, check_not_computed, stored_field
 from leman_core.functions import arrow_types, binding
-from leman_core.functions.arrow_types import holds_type
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, Unavailable, excerpt

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from leman_core.functions.arrow_types import check_utf8
+from leman._format.value_casts import check_utf8
 from leman_core.model.service_errors import InvalidArgument, LemanError
 
 #: Bytes of a piece at the most.

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format.value_casts import cast_advice, check_json, convertible, exact_cast
 from leman_coordinator.tables.arrow_streams import MAX_BATCH_BYTES
 from leman_core.functions import arrow_types, binding
-from leman_core.functions.arrow_types import arrow_cast_name, check_json
-from leman_core.functions.arrow_values import cast_advice, convertible, exact_cast
+from leman_core.functions.arrow_types import arrow_cast_name
 from leman_core.functions.column_checks import column_not_found
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField

@@ -1,18 +1,4 @@
-"""Arrow types of columns: which a table can have, nested types, JSON, blobs, and their names in SQL. Pure.
-
-Which texts of JSON a column holds unchanged. Pure.
-
-Lance stores JSON in a binary form: integers of 64 bits, numbers with a fraction or an exponent as doubles, and text as
-UTF-8. Without an error it stores null for a number that a double cannot hold, a double for a longer integer, and a
-backslash for half of a surrogate pair.
-
-There are two copies of this module, `leman_core.functions.arrow_types` and `leman._local.value_casts`: the SDK writes
-tables without the services.
-
-Arrow types that others lie in. Pure.
-
-There are two copies of this module, `leman_core.functions.arrow_types` and `leman._local.value_casts`: the SDK writes
-tables without the services.
+"""Arrow types of columns: which a table can have, blobs, and their names in SQL. Pure.
 
 Which Arrow types a column of a Lance table can have. Pure; docs/types.md is made by a test that asks Lance.
 
@@ -25,208 +11,18 @@ Names of Arrow types as `arrow_cast` in SQL has them: `Timestamp(Microsecond, No
 
 from __future__ import annotations
 
-import json
 import re
 import zoneinfo
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NoReturn
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format.value_casts import map_inner_fields
 from leman_core.model.service_errors import FailedPrecondition
 
 #: Integers in between are stored as such.
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
-_LONGEST_DIGITS = 20
-#: Texts without these have no number that could change. All others are looked at number by number.
-_NUMBERS = re.compile(r"\d{19}|\d[eE]")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_TOKEN = re.compile(
-    r'"(?:[^"\\]|\\.)*"'
-    r"|(?P<float>-?\d+(?:\.\d+(?:[eE][+-]?\d+)?|[eE][+-]?\d+))|(?P<integer>-?\d+)|(?P<constant>-?[A-Za-z]+)",
-    re.DOTALL,
-)
-_CONSTANTS = frozenset({"true", "false", "null"})
-
-
-def check_json_text(text: str) -> None:
-    """Check that a text is JSON, and that a column holds its value unchanged.
-
-    Raises:
-        ValueError: It is no JSON, or storage would change it.
-    """
-    hooks: dict[str, Any] = {"parse_constant": _no_json}
-    if _NUMBERS.search(text):
-        hooks |= {"parse_int": _integer, "parse_float": _float}
-    try:
-        json.loads(text, strict=False, object_pairs_hook=_check_keys, **hooks)
-    except RecursionError:  # Lance reads what is deeper than Python reads it
-        _check_tokens(text)
-    if _SURROGATE.search(text):
-        _check_surrogates(text)
-
-
-def _check_tokens(text: str) -> None:
-    for token in _TOKEN.finditer(text):
-        if token["float"]:
-            _float(token["float"])
-        elif token["integer"]:
-            _integer(token["integer"])
-        elif token["constant"] and token["constant"] not in _CONSTANTS:
-            _no_json(token["constant"])
-
-
-def _check_surrogates(text: str) -> None:
-    for token in _TOKEN.finditer(text):
-        if token[0][0] == '"' and _SURROGATE.search(token[0]):
-            try:
-                json.loads(token[0], strict=False).encode()
-            except UnicodeEncodeError:
-                raise ValueError(f"JSON holds half of a surrogate pair: {_short(token[0])}") from None
-
-
-def _integer(digits: str) -> None:
-    if len(digits.lstrip("-")) > _LONGEST_DIGITS or not _SMALLEST <= int(digits) <= _LARGEST:
-        raise ValueError(f"JSON holds the integer {_short(digits)}, of more than 64 bits: write it as a string")
-
-
-def _float(number: str) -> None:
-    value = float(number)
-    mantissa = re.split("[eE]", number)[0]
-    if value in (float("inf"), float("-inf")) or (not value and re.search("[1-9]", mantissa)):
-        raise ValueError(f"JSON holds the number {_short(number)}, which no double holds: write it as a string")
-
-
-def _no_json(constant: str) -> NoReturn:
-    raise ValueError(f"{constant} is no JSON")
-
-
-def _check_keys(pairs: list[tuple[str, Any]]) -> None:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError(f"an object of JSON has a key twice: {', '.join(key for key, _ in pairs)}")
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 40 else f"{text[:39]}…"
-
-
-def map_inner_fields(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
-    """Return the type with a change made to each field that lies in it directly: those of structs, lists and maps.
-
-    Any other type is returned as it is.
-    """
-    if pt.is_struct(kind):
-        return pa.struct([change(field) for field in kind])
-    if pt.is_list(kind):
-        return pa.list_(change(kind.value_field))
-    if pt.is_large_list(kind):
-        return pa.large_list(change(kind.value_field))
-    if pt.is_fixed_size_list(kind):
-        return pa.list_(change(kind.value_field), kind.list_size)
-    if pt.is_map(kind):
-        return pa.map_(change(kind.key_field), change(kind.item_field), kind.keys_sorted)
-    return kind
-
-
-def holds_type(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Tell whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
-    if wanted(kind):
-        return True
-    return pt.is_nested(kind) and any(holds_type(kind.field(at).type, wanted) for at in range(kind.num_fields))
-
-
-def without_extensions(kind: pa.DataType) -> pa.DataType:
-    """Return what a type is stored as: extension types at any depth are those that they rest on."""
-    while isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return map_inner_fields(kind, lambda field: field.with_type(without_extensions(field.type)))
-
-
-def without_programs_own(kind: pa.DataType) -> pa.DataType:
-    """Return a type without extension types that a Python package defines: others read it as what it is stored as.
-
-    Such a type is there in a process that has imported its package, and in no other one.
-    """
-    while isinstance(kind, pa.ExtensionType):
-        kind = kind.storage_type
-    return map_inner_fields(kind, lambda field: field.with_type(without_programs_own(field.type)))
-
-
-def check_utf8(schema: pa.Schema) -> None:
-    """Check that names, metadata and time zones are UTF-8, at every depth: Arrow reads them from bytes unchecked.
-
-    Raises:
-        ValueError: Some are not.
-    """
-    try:
-        _read_metadata(schema.metadata)
-        for field in schema:
-            _read_field(field)
-    except UnicodeDecodeError as error:
-        raise ValueError(f"a name, metadata or a time zone in the schema is not UTF-8: {error}") from None
-
-
-def _read_field(field: pa.Field) -> None:
-    _ = field.name
-    _read_metadata(field.metadata)
-    _read_type(field.type)
-
-
-def _read_type(kind: pa.DataType) -> None:
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    if pt.is_dictionary(kind):
-        _read_type(kind.value_type)
-    elif pt.is_timestamp(kind):
-        _ = kind.tz
-    for at in range(kind.num_fields):
-        _read_field(kind.field(at))
-
-
-def _read_metadata(metadata: Mapping[bytes, bytes] | None) -> None:
-    for key, value in (metadata or {}).items():
-        key.decode()
-        value.decode()
-
-
-def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array under a type that differs from its own in names of fields alone. Copies nothing."""
-    if values.type == kind:
-        return values
-    _, content = values.__arrow_c_array__()
-    return pa.Array._import_from_c_capsule(kind.__arrow_c_schema__(), content)
-
-
-def differ_in_names(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Tell whether two types are not the same, and would be if all fields in them had no names."""
-    return bool(kind != other and _nameless(kind) == _nameless(other))
-
-
-def _nameless(kind: pa.DataType) -> pa.DataType:
-    return map_inner_fields(kind, lambda field: pa.field("", _nameless(field.type), field.nullable))
-
-
-def check_json(array: pa.Array) -> None:
-    """Check the texts of JSON in an array, at any depth, by the rule of `json_texts.check`.
-
-    Raises:
-        ValueError: One is no JSON, or storage would change it.
-    """
-    kind = array.type
-    if not holds_type(kind, lambda inner: isinstance(inner, pa.JsonType)):
-        return
-    if isinstance(kind, pa.JsonType):
-        for text in array.storage.drop_null().to_pylist():
-            check_json_text(text)
-    elif pt.is_struct(kind):
-        for child in array.flatten():
-            check_json(child)
-    elif pt.is_map(kind):
-        for child in (array.keys, array.items):
-            check_json(child)
-    else:  # pyarrow cannot leave out what is under a NULL where structs hold extension types
-        check_json((array.drop_null() if array.null_count else array).flatten())
 
 
 #: From this file format on structs can be NULL.

@@ -33,7 +33,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import flight
 
-from leman_core.functions.arrow_types import check_utf8
+from leman._format.value_casts import check_utf8
 from leman_core.model.service_errors import FailedPrecondition, LemanError, NotFound, Unavailable
 from leman_core.model.work import ServerAccess
 from leman_core.process.addresses import Address, parse_address

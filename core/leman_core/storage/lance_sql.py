@@ -26,6 +26,7 @@ import lance
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format import sql_limits
 from leman_core.functions.arrow_types import ARROW_CAST_UNITS, arrow_cast_name
 from leman_core.functions.column_checks import unknown_column_text
 from leman_core.model.row_ids import Ids
@@ -286,7 +287,7 @@ class Dialect:
             Exception: what Lance raises for a part that it cannot plan (`ERRORS`).
         """
         if sql not in self._known:
-            if problem := filters.stored_nesting_problem(sql):
+            if problem := sql_limits.stored_nesting_problem(sql):
                 raise invalid_filter(problem)
             self._known[sql] = self._translated(sql)
         return self._known[sql]

@@ -23,8 +23,8 @@ import pyarrow as pa
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from leman._format.value_casts import check_utf8, map_inner_fields
 from leman.v1 import udf_pb2
-from leman_core.functions.arrow_types import check_utf8, map_inner_fields
 from leman_core.model.service_errors import CONTROL_CHARACTERS, InvalidArgument, excerpt
 from leman_core.process.environment import STORE_BEGINNINGS, STORE_NAMES
 

@@ -41,8 +41,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import structlog
 
+from leman._format.value_casts import relabel
 from leman_core.functions import arrow_types
-from leman_core.functions.arrow_types import relabel
 from leman_core.functions.arrow_values import Mask, equal_rows
 from leman_core.model import keys, row_states
 from leman_core.model.plan import (

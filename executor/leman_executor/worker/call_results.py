@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
+from leman._format.value_casts import holds_type, without_extensions
 from leman_core.functions import arrow_values
-from leman_core.functions.arrow_types import holds_type, without_extensions
 from leman_executor.worker import value_conversion as conversion
 from leman_executor.worker.value_conversion import LASTING, Converter
 

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from leman_core.functions.arrow_types import relabel
+from leman._format.value_casts import relabel
 from leman_core.model import keys, row_states
 from leman_core.model.plan import InputSource
 from leman_core.model.row_ids import difference, isin

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions.arrow_types import differ_in_names, holds_type, relabel
+from leman._format.value_casts import differ_in_names, holds_type, relabel
 from leman_core.functions.arrow_values import single_batch
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import LemanError, Unavailable

@@ -20,16 +20,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pt
 
-from leman_core.functions.arrow_types import check_json, holds_type, map_inner_fields, without_extensions
-from leman_core.functions.arrow_values import (
+from leman._format.value_casts import (
     LISTS,
     cast_advice,
     castable,
+    check_json,
     exact_cast,
     has_floats,
+    holds_type,
     infinities,
     is_binary,
     is_text,
+    map_inner_fields,
+    without_extensions,
 )
 from leman_executor.worker.user_errors import error_text as user_text
 

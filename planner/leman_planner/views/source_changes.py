@@ -21,8 +21,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from leman._format.value_casts import differ_in_names
 from leman_core.functions import column_checks
-from leman_core.functions.arrow_types import differ_in_names, is_blob
+from leman_core.functions.arrow_types import is_blob
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import Fragment, Rewrite, TableField, TableSnapshot
 from leman_core.model.view import (

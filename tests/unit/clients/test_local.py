@@ -17,9 +17,6 @@ import pytest
 
 import leman
 from leman import errors, local
-from leman._local import value_casts
-from leman_core.functions import arrow_types, arrow_values
-from tests.twins import check_twins
 from tests.unit.clients.fake_services import FakeLeman
 
 ROWS = [{"text": "a", "n": 1}, {"text": "b", "n": 2}]
@@ -314,10 +311,6 @@ def test_a_filter_that_is_nested_too_deeply_is_refused_before_lance_sees_it(tmp_
     with pytest.raises(leman.errors.InvalidArgument, match="nested too deeply") as refused:
         table.to_arrow(where="x" + "+1" * 2030 + " > 0")
     assert refused.value.reason == "INVALID_FILTER"
-
-
-def test_rules_of_values_are_those_of_the_services():
-    check_twins(value_casts, arrow_types, arrow_values)
 
 
 @pytest.mark.parametrize(

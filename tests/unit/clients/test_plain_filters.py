@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from leman._local.sql_limits import is_plain
+from leman._format.sql_limits import is_plain
 
 
 @pytest.mark.parametrize(

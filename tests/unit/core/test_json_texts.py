@@ -8,7 +8,7 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman_core.functions import arrow_types
+from leman._format import value_casts
 
 KEPT = [
     *("0.1234567890123456789", "-0", "-0.0", "1.0", "1e2", "1E5", "5e-324", "0e-400", "1e22", "9007199254740993"),
@@ -25,7 +25,7 @@ NO_JSON = ["", "NaN", "-Infinity", "{", "'a'", "[" * 3000 + "NaN" + "]" * 3000]
 
 @pytest.mark.parametrize("text", KEPT)
 def test_a_text_is_taken_where_storage_keeps_its_value(text, tmp_path):
-    arrow_types.check_json_text(text)
+    value_casts.check_json_text(text)
     column = pa.table({"j": pa.array([text], pa.json_())})
     lance.write_dataset(column, tmp_path / "t", data_storage_version="2.2")
     (stored,) = lance.dataset(tmp_path / "t").to_table()["j"].to_pylist()
@@ -35,8 +35,8 @@ def test_a_text_is_taken_where_storage_keeps_its_value(text, tmp_path):
 @pytest.mark.parametrize("text", [*CHANGED, *NO_JSON], ids=lambda text: text[:30])
 def test_a_text_that_storage_would_change_is_refused(text):
     with pytest.raises(ValueError, match=r"JSON|Expecting"):
-        arrow_types.check_json_text(text)
+        value_casts.check_json_text(text)
 
 
 def test_a_text_that_is_deeper_than_python_reads_is_taken():
-    arrow_types.check_json_text("[" * 3000 + '"1e999 \\" NaN"' + "]" * 3000)
+    value_casts.check_json_text("[" * 3000 + '"1e999 \\" NaN"' + "]" * 3000)

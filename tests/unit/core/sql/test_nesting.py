@@ -6,10 +6,9 @@ import lance
 import pyarrow as pa
 import pytest
 
-from leman._local import sql_limits
+from leman._format import sql_limits
 from leman_core.sql import expressions, filters
 from leman_core.storage.lance_sql import Dialect
-from tests.twins import check_twins
 
 
 def nested(form, times):
@@ -48,7 +47,7 @@ DEEP = {
 @pytest.mark.parametrize("text", DEEP.values(), ids=DEEP)
 def test_what_is_nested_too_deeply_is_refused_at_once(text):
     begin = time.monotonic()
-    assert filters.nesting_problem(text)
+    assert sql_limits.nesting_problem(text)
     with pytest.raises(filters.InvalidArgument) as caught:
         filters.check_filter(text, ["x", "t", "l"])
     assert caught.value.reason == "INVALID_FILTER"
@@ -86,12 +85,7 @@ def test_what_callers_generate_passes_and_is_planned_quickly(table, text):
 @pytest.mark.parametrize("text", ["x" + "::bigint" * 390, "t" + " || 'a'" * 390], ids=["casts", "texts"])
 def test_what_is_stored_is_bounded_where_lance_would_end_the_process(table, text):
     dialect = Dialect(table)
-    assert filters.nesting_problem(text)
+    assert sql_limits.nesting_problem(text)
     table.scanner(columns={"v": dialect.lance(text), "row": "_rowid"}).to_table()
     with pytest.raises(filters.InvalidArgument, match="nested too deeply"):
         dialect.lance("x" + "+1" * 600)
-
-
-def test_both_copies_are_equal():
-    check_twins(sql_limits, filters, alone={"is_plain"})
-    assert (sql_limits.MAX_NESTING, sql_limits.MAX_PARSED_BYTES) == (filters.MAX_NESTING, filters.MAX_PARSED_BYTES)

@@ -7,9 +7,6 @@ operators. Planning arithmetic costs more than the square of its depth, and each
 argument of another one triples the work: 16 of them take minutes. AND and OR are planned without recursion and may be
 many.
 
-There are two copies of this module, `leman_core.sql.filters` and `leman._local.sql_limits`: the SDK reads tables
-without the services.
-
 Filters that mean the same to Lance and to the services, judged from their text.
 
 The services refuse, or translate, what Lance takes for something else: it ignores what follows a complete expression,

@@ -1,27 +1,14 @@
-"""Casts of Arrow values, nested types and JSON texts. Imports pyarrow: leman.local imports it lazily.
-
-Which texts of JSON a column holds unchanged. Pure.
+"""Casts of Arrow values, nested types and JSON texts: what a column holds unchanged. Pure.
 
 Lance stores JSON in a binary form: integers of 64 bits, numbers with a fraction or an exponent as doubles, and text as
 UTF-8. Without an error it stores null for a number that a double cannot hold, a double for a longer integer, and a
 backslash for half of a surrogate pair.
 
-There are two copies of this module, `leman_core.functions.arrow_types` and `leman._local.value_casts`: the SDK writes
-tables without the services.
+Casts lose nothing but what lies beyond the precision of a float. Arrow alone takes bytes for text, counts for times and
+times without a zone for UTC. It makes numbers that are too large for a type infinite, rounds floats to the scale of a
+decimal, and converts no integer to a decimal without room for every integer.
 
-Arrow types that others lie in. Pure.
-
-There are two copies of this module, `leman_core.functions.arrow_types` and `leman._local.value_casts`: the SDK writes
-tables without the services.
-
-Casts of Arrow arrays that lose nothing but what lies beyond the precision of a float. Pure.
-
-Arrow alone takes bytes for text, counts for times and times without a zone for UTC. It makes numbers that are too large
-for a type infinite, rounds floats to the scale of a decimal, and converts no integer to a decimal without room for
-every integer.
-
-There are two copies of this module, `leman_core.functions.arrow_values` and `leman._local.value_casts`: the SDK
-writes tables without the services.
+It imports pyarrow: the SDK imports it where rows are written.
 """
 
 from __future__ import annotations
@@ -207,7 +194,7 @@ def _nameless(kind: pa.DataType) -> pa.DataType:
 
 
 def check_json(array: pa.Array) -> None:
-    """Check the texts of JSON in an array, at any depth, by the rule of `json_texts.check`.
+    """Check the texts of JSON in an array, at any depth, by the rule of `check_json_text`.
 
     Raises:
         ValueError: One is no JSON, or storage would change it.
