@@ -67,6 +67,7 @@ WITH_EACH_CHANGE = (
     "tests/integration/stateful/test_chains.py::test_histories_of_chains_call_for_changed_rows_alone",
     "tests/integration/stateful/test_machine.py::test_histories_agree_with_the_oracle",
     "tests/integration/types/test_types.py::test_round_trip",
+    "tests/integration/upgrades/test_release_before.py::test_a_database_of_the_release_before_goes_on",
     "tests/integration/views/test_view_changes.py::test_a_view_follows_any_history",
     "tests/integration/views/test_views_through_sdk.py::test_what_was_computed_before_is_not_computed_again",
     "tests/unit/core/test_type_matrix.py::test_a_type_is_refused_or_kept",
