@@ -46,7 +46,7 @@ from leman_core.sql.filters import Token
 from leman_core.sql.time_values import pin_relative_times
 from leman_core.storage import lance_sql
 from leman_core.storage.column_files import digest_of
-from leman_core.storage.error_translation import LANCE_ERRORS, first_line, is_definite, lost_file, using_storage
+from leman_core.storage.error_translation import LANCE_ERRORS, file_damage, first_line, is_definite, using_storage
 from leman_core.storage.lance_sql import Dialect, clean_message
 from leman_core.storage.lance_tables import LanceTables, snapshot_of
 from leman_core.storage.panics import panics_as_errors
@@ -54,6 +54,8 @@ from leman_core.storage.scan import Chunk, FragmentReader
 from leman_core.storage.storage_errors import error_text, refusal_error, storage_unusable, translating_os_errors
 from leman_core.storage.view_data_files import remove_staged
 
+#: Columns of Lance's own, which its merge looks for in vain where it deletes.
+_ROW_COLUMNS = "_row"
 #: What a condition of a merge calls the rows that are sent, and those that they match.
 _SIDES = ("source", "target")
 
@@ -110,7 +112,19 @@ def pinned_rules(uri: str, given: MergeRules, now: dt.datetime) -> MergeRules:
     with _about("header.delete_where"):
         if delete:
             delete = pinned_condition(uri, delete, now)
+            _check_no_row_columns(uri, delete)
     return replace(given, update_where=update, delete_where=delete)
+
+
+def _check_no_row_columns(uri: str, where: str) -> None:
+    columns = LanceTables().dataset(uri).schema.names
+    for token in filters.tokenize(where):
+        is_name = token.kind in {filters.Kind.WORD, filters.Kind.QUOTED}
+        if is_name and token.name.lower().startswith(_ROW_COLUMNS) and token.name not in columns:
+            raise filters.invalid_filter(
+                f"a merge deletes rows by columns of the table alone, and {token.text} is Lance's own: delete by it "
+                "with TableService.DeleteRows (`Table.delete`) after the merge"
+            )
 
 
 def update_condition(schema: pa.Schema, where: str) -> str:
@@ -392,8 +406,18 @@ def _quoted(column: TableField) -> str:
 #: Arrow's Rust panics over wide numbers that lie as a stream has them.
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 _DUPLICATE = "Ambiguous merge insert"
-_NOT_EVALUATED = re.compile(r"Arrow error: |Divide by zero|Cast error|Error applying filter")
-_REFUSED = "Invalid user input"
+_NOT_EVALUATED = re.compile(
+    r"Arrow error: |Divide by zero|Cast error|Error applying filter|too large to store|[Oo]verflow"
+)
+#: Lance on a condition that it cannot plan.
+_REFUSED = re.compile(
+    r"Invalid user input|Query Execution error|Not supported|LanceError\((?:InvalidInput|NotSupported)\)"
+    r"|Internal error: "
+)
+_PREFIX = "Failed to parse UpdateIf condition: "
+_AMBIGUOUS = re.compile(r"Ambiguous reference to unqualified field (\S+)")
+_NO_FIELD = re.compile(r"No field named (\S+?)\.(?: |$)")
+_OF_UPDATE, _OF_DELETE = "header.update_where", "header.delete_where"
 
 
 class StagedMerge:
@@ -527,6 +551,7 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
     """
     rows = _source(table, request)
     dataset, rules = table.dataset, request.rules
+    blamed = _OF_UPDATE if rules.update_where else _OF_DELETE
     builder = dataset.merge_insert(list(rules.on)).write_mode("rewrite_rows")
     if rules.update_matched:
         known = dataset.schema
@@ -536,12 +561,10 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
         builder = builder.when_not_matched_insert_all()
     if rules.delete_not_matched_by_source:
         condition = f"({Dialect(dataset).lance(rules.delete_where)})" if rules.delete_where else None
-        builder = builder.when_not_matched_by_source_delete(condition)
-    try:
-        with panics_as_errors():
-            transaction, counted = builder.execute_uncommitted(rows)
-    except LANCE_ERRORS as error:
-        raise _failure(error, request) from error
+        with _translated(request, _OF_DELETE):
+            builder = builder.when_not_matched_by_source_delete(condition)
+    with _translated(request, blamed):
+        transaction, counted = builder.execute_uncommitted(rows)
     operation = transaction.operation
     if not isinstance(operation, LanceOperation.Update):
         raise RuntimeError(f"Lance merges rows by {type(operation).__name__}")
@@ -594,8 +617,21 @@ def _note(uri: str, files: list[tuple[str, int]]) -> None:
         table_files.write_note(uri, staged)
 
 
-def _failure(error: Exception, request: MergeRowsRequest) -> LemanError:
-    """Return what it means that Lance cannot bring the rows together."""
+@contextlib.contextmanager
+def _translated(request: MergeRowsRequest, blamed: str) -> Iterator[None]:
+    try:
+        with panics_as_errors():
+            yield
+    except LANCE_ERRORS as error:
+        raise _failure(error, request, blamed) from error
+
+
+def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanError:
+    """Return what it means that Lance cannot bring the rows together.
+
+    Args:
+        blamed: the condition that is to blame where one is.
+    """
     text = first_line(error)
     if _DUPLICATE in text:
         keys = ", ".join(request.rules.on)
@@ -604,24 +640,33 @@ def _failure(error: Exception, request: MergeRowsRequest) -> LemanError:
             f"Several rows have the {keys} of one row of the table: send one of them ({text.partition('on ')[2]})",
             uri=request.uri,
         )
-    denied = refusal_error(error, request.uri)
-    if denied is not None:
-        return denied
-    rules = request.rules
-    conditions = [("header.update_where", rules.update_where), ("header.delete_where", rules.delete_where)]
-    given = [(field, text) for field, text in conditions if text]
-    if given and _REFUSED in text:
-        return InvalidArgument(
-            "INVALID_FILTER", f"Invalid filter: Lance cannot use the condition: {text}", field=given[0][0]
-        )
+    known = refusal_error(error, request.uri) or file_damage(request.uri, error)
+    if known is not None:
+        return known
+    given = request.rules.update_where if blamed == _OF_UPDATE else request.rules.delete_where
     if given and _NOT_EVALUATED.search(text):
         return FailedPrecondition(
             "FILTER_FAILED",
-            f"The condition {given[0][1]} cannot be evaluated for every row: {text}. Make it hold for all of them, for "
-            "example with nullif or try_cast",
+            f"The condition {excerpt(given)} cannot be evaluated for every row: {text}. Make it hold for all of them, "
+            "for example with nullif or try_cast",
         )
+    if given and _REFUSED.search(text):
+        return InvalidArgument("INVALID_FILTER", f"Invalid filter: {_about_condition(text)}", field=blamed)
     if is_definite(error):
         return FailedPrecondition(
             "COMMIT_REFUSED", f"Lance refuses this merge into {request.uri}, and would again: {text}", uri=request.uri
         )
-    return lost_file(request.uri, error) or storage_unusable(error, request.uri)
+    return storage_unusable(error, request.uri)
+
+
+def _about_condition(text: str) -> str:
+    """Return what is wrong with a condition that Lance cannot plan."""
+    if (found := _AMBIGUOUS.search(text)) is not None:
+        name = excerpt(found[1])
+        return f"{name} is a column of the rows that are sent and of the table: write source.{name} or target.{name}"
+    if (found := _NO_FIELD.search(text)) is not None:
+        return (
+            f"there is no {excerpt(found[1])} in it: source.x is a column of the rows that are sent, and target.x one "
+            "of the table"
+        )
+    return f"Lance cannot use the condition: {clean_message(text).removeprefix(_PREFIX)}"

@@ -239,7 +239,7 @@ def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
         made = _write(uri, {name: committed for name, committed in found.files.items() if name in there})
         filesystem, root = filesystem_of(uri)
         for name in names:
-            if name != made and name not in found.damaged:
+            if name != made and name.rstrip("/") not in found.damaged:
                 with contextlib.suppress(FileNotFoundError):
                     filesystem.delete_file(f"{root}/{FOLDER}/{name}")
 
@@ -259,6 +259,8 @@ def _read(uri: str, names: Sequence[str]) -> _Found:
     vanished, size = False, 0
     for name in names:
         try:
+            if name.endswith("/"):
+                raise IsADirectoryError("a folder lies in its place")
             with filesystem.open_input_stream(f"{root}/{FOLDER}/{name}") as stream:
                 content = bytes(stream.read())
             size += len(content)
@@ -266,14 +268,16 @@ def _read(uri: str, names: Sequence[str]) -> _Found:
         except FileNotFoundError:
             vanished = True
         except (OSError, ValueError) as error:
-            damaged[name] = str(error)
+            damaged[name.rstrip("/")] = str(error)
     return _Found(files, damaged, vanished, size)
 
 
 def _names(uri: str) -> list[str]:
+    """Return the names of the notes; a folder in the place of one ends with a slash."""
     filesystem, root = filesystem_of(uri)
     infos = filesystem.get_file_info(pafs.FileSelector(f"{root}/{FOLDER}", allow_not_found=True))
-    return sorted(i.base_name for i in infos if i.is_file and i.base_name.endswith(_ENDING))
+    ends = {pafs.FileType.File: "", pafs.FileType.Directory: "/"}
+    return sorted(i.base_name + ends[i.type] for i in infos if i.type in ends and i.base_name.endswith(_ENDING))
 
 
 def _write(uri: str, files: Mapping[str, Committed]) -> str:

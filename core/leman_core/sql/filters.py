@@ -48,8 +48,10 @@ _OPERATORS = frozenset({"and", "or", "not"})
 _STRING_PREFIXES = frozenset({"n", "x", "e", "b", "r", "u", "br", "rb", "q", "nq"})
 #: Types that a cast rounds to.
 _FLOATS = frozenset({"double", "float", "float4", "float8", "real"})
-#: Of the longest decimal.
-_DECIMAL_DIGITS = 76
+#: Of the longest decimal by its width in bits, which `decimal(…, …)` has 128 of. Lance panics over a longer one.
+_DECIMAL_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
+_ARROW_DECIMAL = re.compile(r"\b(Decimal(32|64|128|256))\s*\(\s*(-?\d+)\s*,\s*(-?\d+)")
+_LONGEST_TYPE = 40
 _CLOSERS = {"(": ")", "[": "]"}
 
 _ALLOWED = """
@@ -166,6 +168,7 @@ def check_filter(where: str, columns: Iterable[str]) -> None:
     if problem := nesting_problem(where):
         raise invalid_filter(problem)
     _check_functions(found)
+    _check_decimals(found)
     check_exact_numbers(list(_cast_numbers(found)))
     _check_quotes(found, {c.casefold() for c in columns})
 
@@ -183,15 +186,36 @@ def check_exact_numbers(found: Iterable[Token]) -> None:
         if math.isinf(kept) or wanted != Decimal(repr(kept)):
             raise invalid_filter(
                 f"{token.text} has more digits than a double, and would become {kept!r}: write it in quotes, like "
-                f"cast('{token.text}' as {_decimal(wanted)})"
+                f"{_as_decimal(token.text, wanted)}"
             )
 
 
-def _decimal(number: Decimal) -> str:
+def _as_decimal(text: str, number: Decimal) -> str:
     _, digits, exponent = number.as_tuple()
     scale = max(0, -int(exponent))
-    whole = max(0, len(digits) + int(exponent))
-    return f"decimal({whole + scale}, {scale})" if 0 < whole + scale <= _DECIMAL_DIGITS else "decimal(…, …)"
+    size = max(0, len(digits) + int(exponent)) + scale
+    if _DECIMAL_DIGITS[128] < size <= _DECIMAL_DIGITS[256]:
+        return f"arrow_cast('{text}', 'Decimal256({size}, {scale})')"
+    return f"cast('{text}' as {f'decimal({size}, {scale})' if 0 < size <= _DECIMAL_DIGITS[128] else 'decimal(…, …)'})"
+
+
+def _check_decimals(found: Sequence[Token]) -> None:
+    """Refuse casts to decimals with more digits than there are."""
+    for at, token in enumerate(found):
+        size = [number.text for number in found[at + 2 : at + 5 : 2] if number.text.isdigit()]
+        if token.lower == "decimal" and at + 1 < len(found) and found[at + 1].text == "(" and size:
+            _check_digits(f"{token.text}({', '.join(size)})", 128, size)
+        if token.kind is Kind.STRING and at and found[at - 1].text == ",":
+            for name, bits, *sizes in _ARROW_DECIMAL.findall(token.text):
+                _check_digits(f"{name}({', '.join(sizes)})", int(bits), sizes)
+
+
+def _check_digits(name: str, bits: int, size: Sequence[str]) -> None:
+    most = _DECIMAL_DIGITS[bits]
+    if len(name) > _LONGEST_TYPE or not 0 < int(size[0]) <= most or any(abs(int(places)) > most for places in size[1:]):
+        wider = f", and arrow_cast(…, 'Decimal256(…, …)') one of {_DECIMAL_DIGITS[256]}" if bits == 128 else ""
+        shown = name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}…"
+        raise invalid_filter(f"{shown} is no type: such a decimal has 1 to {most} digits{wider}")
 
 
 def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:

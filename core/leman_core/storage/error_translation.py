@@ -13,6 +13,7 @@ import itertools
 import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import lance
@@ -41,6 +42,11 @@ _DAMAGED = re.compile(
     rf"Unknown Lance storage version|{NO_VERSION}|{OTHER_VERSION}"
 )
 _TOO_NEW = re.compile(r"cannot be read by this version of Lance|[Uu]nsupported.*feature|[Ff]eature flags")
+#: Lance on the bytes of a data or deletion file that make no sense: they will not make any at the next try.
+_NONSENSE = re.compile(r"Encountered corrupt file|invalid magic|LanceError\(Arrow\).*/io/deletion\.rs:")
+#: What it says of a file that is too short, or a folder, and maybe of other things: the file has to be found.
+_MAYBE_NONSENSE = re.compile(r"Generic [\w/]+ error: .*(?:\brange\b|Is a directory)|/io/deletion\.rs:")
+_OF_DELETIONS = "/io/deletion.rs:"
 #: A file in a table's folder, as Lance names it.
 _FILE = re.compile(r"(?:data|_deletions)/[\w.-]+\.(?:lance|arrow|bin)\b")
 _FLAGS = re.compile(r"Flags: (\d+)")
@@ -50,6 +56,12 @@ _SUFFIX = ".lance"
 #: Of so many entries of a folder a name may be meant: an error is not to take long.
 _LOOKED_AT = 10_000
 _NEAR = 6
+#: Files of a table whose sizes are asked for at once.
+_AT_ONCE = 1_000
+#: Files that are read to find the one that makes no sense.
+_READ = 256
+#: The last bytes of each data file.
+_MAGIC = b"LANC"
 
 
 def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
@@ -104,45 +116,118 @@ def table_error(uri: str, error: Exception, version: int = 0) -> LemanError:
     return storage_failed(error, f"Table {uri} cannot be read: {text}", uri)
 
 
-def lost_file(uri: str, error: BaseException) -> DataLoss | None:
-    """Return the error (TABLE_DAMAGED) of a missing file that the latest version of a table refers to.
+def file_damage(uri: str, error: BaseException) -> DataLoss | None:
+    """Return the error (TABLE_DAMAGED) of a file of a table that is missing, or whose bytes make no sense.
 
     None where the error says something else, or the version that was read has been cleaned up with the file: a new plan
     does not need it.
     """
     text = str(error)
-    found = _FILE.findall(text)
-    if not found or not any(sign in text for sign in _MISSING):
+    is_nonsense = _NONSENSE.search(text) is not None
+    may_be = is_nonsense or is_panic(error) or _MAYBE_NONSENSE.search(text) is not None
+    named = _FILE.findall(text)
+    if not may_be and not (named and any(sign in text for sign in _MISSING)):
         return None
-    name = found[-1]
     try:
-        filesystem, root = filesystem_of(uri)
-        base_of = dict(_files_of(open_latest(uri)))
-        here = f"{root}/{name}"
-        if name not in base_of or (
-            base_of[name] is None and filesystem.get_file_info(here).type != pafs.FileType.NotFound
-        ):
-            return None
+        found = _damaged_file(uri, text, "" if may_be else named[-1])
     except (OSError, ValueError):
+        return None  # no table, or out of reach
+    if found is not None:
+        path, problem = found
+        return DataLoss(
+            "TABLE_DAMAGED",
+            f"Table {uri} is damaged: {path} {problem}, and the latest version refers to it. Put the file back from a "
+            "copy; where there is none, restore a version before it",
+            uri=uri,
+            path=path,
+        )
+    if not is_nonsense:
         return None
-    place = here if base_of[name] is None else f"{name} of the table that it was cloned from"
     return DataLoss(
         "TABLE_DAMAGED",
-        f"Table {uri} is damaged: {place} is missing, and the latest version refers to it. Put the file back from a "
-        "copy; where there is none, restore a version before it",
+        f"Table {uri} is damaged: a file of it cannot be decoded ({_first_line(text)}). CommitService.VerifyDatabase "
+        "names the file. Put it back from a copy; where there is none, restore a version before it",
         uri=uri,
-        path=here if base_of[name] is None else name,
     )
 
 
-def _files_of(dataset: lance.LanceDataset) -> Iterator[tuple[str, int | None]]:
-    """Yield the files that a version refers to, each with the base that it lies in; None: the table's own folder."""
+def _damaged_file(uri: str, text: str, name: str) -> tuple[str, str] | None:
+    """Return a file of the latest version that is missing or makes no sense, and what is wrong with it.
+
+    Args:
+        text: what Lance says. Files of the kind that it is about are read, where their sizes are right.
+        name: the only file that is looked at; empty: the first ones are, up to `_LOOKED_AT`.
+
+    Raises:
+        OSError, ValueError: there is no table, or it is out of reach.
+    """
+    filesystem, root = filesystem_of(uri)
+    every = _files_of(open_latest(uri))
+    files = [file for file in itertools.islice(every, None if name else _LOOKED_AT) if not name or file.name == name]
+    own = [file for file in files if file.base_id is None]
+    if name and len(own) < len(files):
+        return name, "of the table that it was cloned from is missing"
+    for at in range(0, len(own), _AT_ONCE):
+        some = own[at : at + _AT_ONCE]
+        infos = filesystem.get_file_info([f"{root}/{file.name}" for file in some])
+        for file, info in zip(some, infos, strict=True):
+            if problem := _wrong_size(file, info):
+                return f"{root}/{file.name}", problem
+    of_deletions = _OF_DELETIONS in text
+    for file in [file for file in own if (file.deletions is not None) == of_deletions][:_READ]:
+        with filesystem.open_input_file(f"{root}/{file.name}") as stored:
+            if file.deletions is None:
+                stored.seek(max(0, stored.size() - len(_MAGIC)))
+                problem = "" if stored.read() == _MAGIC else "does not end as a file of Lance does"
+            else:
+                problem = (
+                    ""
+                    if lance_files.is_sound_deletion_file(stored.read(), file.deletions, file.rows)
+                    else "makes no sense"
+                )
+        if problem:
+            return f"{root}/{file.name}", problem
+    return None
+
+
+def _wrong_size(file: _File, info: pafs.FileInfo) -> str:
+    """Return what is wrong with a file by what its store says of it; empty: nothing."""
+    if info.type == pafs.FileType.NotFound:
+        return "is missing"
+    if info.type != pafs.FileType.File:
+        return "is a folder"
+    if file.size and info.size != file.size:
+        return f"has {info.size} bytes instead of {file.size}"
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """A file that a version refers to; in the table's own folder, unless it has a base."""
+
+    name: str
+    base_id: int | None
+    #: Of its fragment.
+    rows: int
+    #: Of a data file; None: the manifest does not say it.
+    size: int | None = None
+    deletions: lance.fragment.DeletionFile | None = None
+
+
+def _files_of(dataset: lance.LanceDataset) -> Iterator[_File]:
     for fragment in dataset.get_fragments():
         metadata = fragment.metadata
-        yield from ((f"data/{file.path}", file.base_id) for file in metadata.files)
-        file = metadata.deletion_file
+        file, rows = metadata.deletion_file, metadata.physical_rows
         if file is not None:
-            yield lance_files.deletion_file_path(int(fragment.fragment_id), file), file.base_id
+            yield _File(
+                lance_files.deletion_file_path(int(fragment.fragment_id), file), file.base_id, rows, deletions=file
+            )
+        for data in metadata.files:
+            yield _File(f"data/{data.path}", data.base_id, rows, data.file_size_bytes)
+
+
+def _first_line(text: str) -> str:
+    return on_one_line(text.partition(", /")[0])
 
 
 def _advice(uri: str) -> str:
@@ -259,12 +344,12 @@ def not_storable(field: pa.Field, error: BaseException) -> FailedPrecondition:
 
 @contextlib.contextmanager
 def using_storage(path: str) -> Iterator[None]:
-    """Raise what `storage_errors.unusable` gives in place of any error of Lance, or of what `lost_file` finds lost."""
+    """Raise what `file_damage` gives in place of any error of Lance, or else what `storage_errors.unusable` gives."""
     try:
         with panics_as_errors():
             yield
     except LANCE_ERRORS as error:
-        raise lost_file(path, error) or storage_unusable(error, path) from error
+        raise file_damage(path, error) or storage_unusable(error, path) from error
 
 
 @contextlib.contextmanager

@@ -359,10 +359,22 @@ def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
         filesystem, root = filesystem_of(uri)
         with filesystem.open_input_file(f"{root}/{deletion_file_path(fragment.fragment_id, file)}") as stored:
             content = stored.read()
-        offsets = _from_arrow(content) if file.file_type == "array" else roaring_values(content)
+        offsets = _offsets_in(content, file)
     except (OSError, ValueError, struct.error):  # pa.ArrowInvalid is a ValueError
         return None
     return offsets if _are_sound(offsets, known, metadata.physical_rows) else None
+
+
+def is_sound_deletion_file(content: bytes, file: lance.fragment.DeletionFile, rows: int) -> bool:
+    """Tell whether a deletion file of a fragment with so many rows is what the manifest says."""
+    try:
+        offsets = _offsets_in(content, file)
+    except (OSError, ValueError, struct.error):
+        return False
+    known: int | None = file.num_deleted_rows
+    if not len(offsets):
+        return not known
+    return _are_sound(offsets, len(offsets) if known is None else known, rows)
 
 
 def roaring_values(content: bytes) -> Offsets:
@@ -404,6 +416,10 @@ def roaring_values(content: bytes) -> Offsets:
             at += 2 * (most + 1)
         found.append(low + (key << 16))
     return np.concatenate(found)
+
+
+def _offsets_in(content: bytes, file: lance.fragment.DeletionFile) -> Offsets:
+    return _from_arrow(content) if file.file_type == "array" else roaring_values(content)
 
 
 def _from_arrow(content: bytes) -> Offsets:

@@ -267,7 +267,7 @@ def _fault(pattern: str, flags: tuple[str, ...]) -> str:
 
 
 #: What Lance raises for an expression that it cannot plan.
-ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError)
+ERRORS = (ValueError, OSError, RuntimeError, NotImplementedError, pa.ArrowException)
 
 
 class Dialect:

@@ -25,7 +25,7 @@ from leman_core.model.row_positions import RowAddress, RowRange, fragments_of, o
 from leman_core.model.service_errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound, UnknownFormat
 from leman_core.sql import filters
 from leman_core.storage import column_files, lance_files, manifest
-from leman_core.storage.error_translation import LANCE_ERRORS, lost_file, table_error, using_storage
+from leman_core.storage.error_translation import LANCE_ERRORS, file_damage, table_error, using_storage
 from leman_core.storage.lance_sql import Dialect
 from leman_core.storage.lance_tables import field_ids, file_format
 from leman_core.storage.locations import in_object_store
@@ -99,8 +99,10 @@ def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> N
 def _error(uri: str, version: int, error: Exception) -> LemanError:
     text = str(error).partition("\n")[0].partition(", /")[0]
     what = f"row ids of table {uri} cannot be read from version {version}: {text}"
+    if (damage := file_damage(uri, error)) is not None:
+        return damage
     if isinstance(error, OSError) and not is_panic(error):
-        return lost_file(uri, error) or storage_failed(error, f"The {what}", uri)
+        return storage_failed(error, f"The {what}", uri)
     path = f"{uri}/_versions/{manifest.manifest_file_name(version)}"
     return DataLoss(
         "TABLE_DAMAGED",

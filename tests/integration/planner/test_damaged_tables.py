@@ -10,6 +10,7 @@ import pytest
 from leman_coordinator.lance_io.table_handle import TableHandle, open_table
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import BackfillSpec
+from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import (
     DataLoss,
     FailedPrecondition,
@@ -19,9 +20,9 @@ from leman_core.model.service_errors import (
     Unavailable,
 )
 from leman_core.model.view import ViewQuery
-from leman_core.storage.error_translation import table_error
+from leman_core.storage.error_translation import file_damage, table_error, using_storage
 from leman_core.storage.lance_tables import LanceTables
-from leman_core.storage.scan import FragmentReader
+from leman_core.storage.scan import FragmentReader, check_row_ids
 from leman_planner.catalog.table_catalog import Catalog
 from leman_planner.planning.plan_maker import PlanMaker
 from leman_planner.views.view_catalog import ViewCatalog
@@ -156,6 +157,97 @@ def test_lance_says_so_of_a_table_that_needs_a_later_release(uri):
     with pytest.raises(LemanError) as caught:
         LanceTables().snapshot(uri)
     assert caught.value.reason == "TABLE_NOT_SUPPORTED"
+
+
+@pytest.fixture
+def filled(tmp_path):
+    """Its second fragment has a column file, and a deletion file."""
+    table = str(tmp_path / "t.lance")
+    rows = pa.table({"x": range(60), "s": ["abc" * (x % 7) for x in range(60)]})
+    dataset = lance.write_dataset(rows, table, max_rows_per_file=30, enable_stable_row_ids=True)
+    dataset.add_columns({"c": "x + 1"})
+    dataset.delete("x = 37")
+    return table
+
+
+def file_of(uri, kind):
+    if kind == "deletion":
+        return next(Path(uri, "_deletions").iterdir())
+    files = lance.dataset(uri).get_fragments()[1].metadata.files
+    return Path(uri, "data", files[0 if kind == "data" else -1].path)
+
+
+def damage_file(path, how):
+    whole = path.read_bytes()
+    path.unlink()
+    if how == "folder":
+        path.mkdir()
+    elif how != "missing":
+        contents = {"empty": b"", "half": whole[: len(whole) // 2], "zeros": bytes(len(whole))}
+        path.write_bytes(contents.get(how, whole[:-1] + bytes([whole[-1] ^ 255])))
+
+
+def delete_a_row(uri):
+    with using_storage(uri):
+        lance.dataset(uri).get_fragments()[1].delete_rows([3])
+
+
+READS = {
+    "rows": lambda reader, uri: list(reader.read(1, RowRange(0, 30), ["x", "s", "c"], deletions=True)),
+    "sql": lambda reader, uri: list(reader.read(1, RowRange(0, 30), {"v": "x + c"}, deletions=True, where="x > 3")),
+    "matching": lambda reader, uri: reader.rows_matching([1], "x > c"),
+    "live": lambda reader, uri: reader.live(1, RowRange(0, 30)),
+    "delete": lambda reader, uri: delete_a_row(uri),
+}
+
+
+@pytest.mark.parametrize("how", ["last byte", "half", "empty", "zeros", "folder", "missing"])
+@pytest.mark.parametrize("kind", ["deletion", "data", "column"])
+def test_a_damaged_file_of_a_table_is_named_at_once(filled, kind, how):
+    """It is no fault of the store, which callers would wait for."""
+    path = file_of(filled, kind)
+    damage_file(path, how)
+    for name, read in READS.items():
+        if kind != "deletion" and name in {"live", "delete"}:
+            continue  # neither reads values
+        with pytest.raises(DataLoss, match=r"is damaged: .* and the latest version refers to it") as caught:
+            read(FragmentReader(filled, lance.dataset(filled).version), filled)
+        assert (caught.value.reason, caught.value.facts) == ("TABLE_DAMAGED", {"uri": filled, "path": str(path)}), name
+    if kind == "deletion":
+        (error,) = check_row_ids(filled).values()
+        assert (error.reason, error.facts["path"]) == ("TABLE_DAMAGED", str(path))
+
+
+def test_a_file_whose_values_make_no_sense_is_damage_that_verification_names(filled):
+    path = file_of(filled, "data")
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 255]) + content[1:])
+    with pytest.raises(DataLoss, match="VerifyDatabase names the file") as caught:
+        READS["rows"](FragmentReader(filled, lance.dataset(filled).version), filled)
+    assert caught.value.reason == "TABLE_DAMAGED"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "LanceError(IO): Generic S3 error: connection reset",
+        "LanceError(IO): Generic S3 error: Error performing GET http://s3/range/t.lance/data/a.lance: timed out",
+        "LanceError(IO): Generic memory error: Invalid range 0..1685 for object of size 842 bytes",
+        "LanceError(IO): Generic LocalFileSystem error: Is a directory (os error 21)",
+        "LanceError(IO): Generic LocalFileSystem error: No space left on device (os error 28)",
+        "LanceError(Arrow): Divide by zero error, /home/lance/src/scalar.rs:1:2",
+    ],
+)
+def test_what_lance_says_of_a_table_whose_files_are_whole_is_no_damage(filled, said):
+    assert file_damage(filled, OSError(said)) is None
+
+
+def test_a_damaged_file_that_the_latest_version_does_not_need_is_no_damage(filled):
+    version, path = lance.dataset(filled).version, file_of(filled, "column")
+    lance.dataset(filled).drop_columns(["c"])
+    damage_file(path, "half")
+    with pytest.raises(Unavailable):
+        READS["rows"](FragmentReader(filled, version), filled)
 
 
 def asks(database):

@@ -80,6 +80,17 @@ def test_a_note_whose_bits_were_flipped_says_nothing(tmp_path):
             assert (found.files, list(found.damaged)) == ({}, [path.name])
 
 
+def test_a_folder_in_the_place_of_a_note_is_a_damaged_note(tmp_path):
+    noted(tmp_path)
+    path, *_ = notes(tmp_path)
+    path.unlink()
+    path.mkdir()
+    for _ in range(2):
+        found = table_files.read_notes(str(tmp_path))
+        assert (found.damaged, len(found.files)) == ({path.name: "a folder lies in its place"}, MANY - 1)
+        table_files.fold_notes(str(tmp_path), found.files.keys)
+
+
 @pytest.mark.parametrize("count", [0, 3])
 def test_few_notes_are_left_as_they_are(tmp_path, count):
     noted(tmp_path, count)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
+import lance
 import pyarrow as pa
 import pytest
 
-from leman_coordinator.lance_io.row_rewrites import update_condition
-from leman_core.model.service_errors import InvalidArgument
+from leman_coordinator.commits.commit_requests import MergeRowsRequest, MergeRules
+from leman_coordinator.lance_io import row_rewrites
+from leman_coordinator.lance_io.row_rewrites import prepared_merge, update_condition
+from leman_coordinator.lance_io.table_handle import TableHandle
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError
 
 ZONED = pa.timestamp("us", "Europe/Zurich")
 PLAIN = pa.timestamp("us")
@@ -56,3 +62,76 @@ def test_what_lance_would_misread_is_refused(where):
 )
 def test_what_it_reads_right_stays(where, spoken):
     assert update_condition(SCHEMA, where) == spoken
+
+
+@pytest.fixture
+def merge(tmp_path):
+    """Merges two rows into a table of four as the coordinator does."""
+    uri, file = str(tmp_path / "t.lance"), tmp_path / "rows.arrow"
+    rows = pa.table({"x": range(4), "s": ["a", "b", "1", "2"], "n": [0, 0, 1, 2]})
+    lance.write_dataset(rows, uri, enable_stable_row_ids=True)
+    with pa.ipc.new_stream(file, rows.schema) as sink:
+        sink.write_table(rows.slice(1, 2))
+
+    def merge(update="", delete=""):
+        rules = MergeRules(
+            on=("x",),
+            update_matched=bool(update),
+            update_where=update,
+            insert_not_matched=False,
+            delete_not_matched_by_source=bool(delete),
+            delete_where=delete,
+        )
+        rules = row_rewrites.pinned_rules(uri, rules, dt.datetime.now(dt.UTC))
+        request = MergeRowsRequest(
+            uri=uri, request_id="r", body="", incarnation="", columns=(), rules=rules, rows=str(file)
+        )
+        with prepared_merge(TableHandle(uri), request) as ready:
+            return ready.counts
+
+    return merge
+
+
+@pytest.mark.parametrize(
+    ("side", "where", "said"),
+    [
+        ("update", "target.x.y > 1", "type Int64 is not Struct"),
+        ("update", "source.x.y > 1", "type Int64 is not Struct"),
+        ("update", "target.s.a.b = 'a'", "type Utf8 is not Struct"),
+        ("update", "target.x between 1 and target.x between 1 and 2", "condition"),
+        ("update", "n <> 1", "write source.n or target.n"),
+        ("update", "target.nope > 1", "there is no target.nope"),
+        ("update", "target._row_created_at_version > 1", "there is no target._row_created_at_version"),
+        ("update", "cast(target.n as decimal(99, 2)) > 1", r"decimal\(99, 2\) is no type"),
+        ("delete", "cast(n as decimal(99, 2)) > 1", r"decimal\(99, 2\) is no type"),
+        ("delete", "x.y > 1", "type Int64 is not Struct"),
+        ("delete", "x = 3 and _rowid > 1", "_rowid is Lance's own"),
+        ("delete", "`_rowaddr` > 1", "_rowaddr` is Lance's own"),
+        ("delete", "_row_created_at_version > 1", "is Lance's own"),
+        ("delete", "_rowoffset > 1", "Lance's own|_rowoffset"),
+    ],
+)
+def test_a_condition_that_lance_cannot_plan_is_the_callers_to_correct(merge, side, where, said):
+    with pytest.raises(InvalidArgument, match=said) as refused:
+        merge(**{side: where})
+    assert (refused.value.reason, refused.value.field) == ("INVALID_FILTER", f"header.{side}_where")
+
+
+@pytest.mark.parametrize(
+    ("side", "where"),
+    [
+        ("update", "10 / target.n > 1"),
+        ("update", "cast(target.s as bigint) > 1"),
+        ("update", "cast(target.n as decimal(2, 2)) > 0"),
+        ("delete", "10 / n > 1"),
+    ],
+)
+def test_a_condition_that_fails_for_a_row_is_no_fault_of_the_store(merge, side, where):
+    with pytest.raises(LemanError) as refused:
+        merge(**{side: where})
+    assert (type(refused.value), refused.value.reason) == (FailedPrecondition, "FILTER_FAILED")
+
+
+def test_what_lance_can_plan_is_merged(merge):
+    assert merge(update="target._rowid > 0 and target.x <> 1") == (0, 1, 0)
+    assert merge(delete="x = 3") == (0, 0, 1)

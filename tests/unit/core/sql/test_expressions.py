@@ -104,6 +104,34 @@ def test_a_number_that_a_double_says_may_be_cast(sql):
     expressions.check_expression(sql, COLUMNS)
 
 
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("cast(x as decimal(99, 2))", "1 to 38 digits, and arrow_cast"),
+        ("x::DECIMAL(39)", "1 to 38 digits"),
+        ("try_cast(x as decimal(10, 39))", "1 to 38 digits"),
+        ("cast(x as decimal(0, 0))", "1 to 38 digits"),
+        (f"cast(x as decimal({'9' * 4000}, 2))", "9… is no type"),
+        ("arrow_cast(x, 'List(Decimal128(39, 2))')", "1 to 38 digits"),
+        ("arrow_cast(x, 'Decimal256( 77 , 2 )')", "1 to 76 digits"),
+        ("arrow_cast(x, 'Decimal32(10, 2)')", "1 to 9 digits"),
+        ("arrow_cast(x, 'Decimal128(-1, -99)')", "1 to 38 digits"),
+    ],
+)
+def test_a_decimal_with_more_digits_than_there_are_is_refused(sql, said):
+    """Lance panics over it, or fails when it reads rows."""
+    with pytest.raises(InvalidArgument, match=said):
+        expressions.check_expression(sql, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    ["cast(x as decimal(38, 38))", "cast(x as decimal(38, -3))", "arrow_cast(x, 'Decimal256(76, 2)')", "decimal"],
+)
+def test_a_decimal_that_there_is_may_be_cast_to(sql):
+    expressions.check_expression(sql, COLUMNS)
+
+
 def test_the_version_says_what_is_computed():
     one = table_catalog.sql_function_definition("x * 2", ("x",), pa.int64())
     assert one == table_catalog.sql_function_definition(" x*2 ", ("x",), pa.int64())
