@@ -19,7 +19,7 @@ def reserved(lake: Lake, job_id: str) -> list[str]:
     with lake.redis() as redis:
         scopes = [key for key in redis.scan_iter("leman:reservation:*") if redis.type(key) == b"hash"]
         fields = [field.decode() for key in scopes for field in redis.hkeys(key)]
-    return [field for field in fields if f"-{job_id}#" in field]
+    return [field for field in fields if f"-{job_id}@" in field]
 
 
 def begin(db: leman.Database, name: str, udf: leman.UDF) -> leman.JobFuture:

@@ -25,7 +25,7 @@ def test_of_the_executor_while_a_fragment_is_read_for_several_columns(lake, db):
     future = table.backfill_async(names)
     wait_for(lambda: lake.went_off("worker.record_stored"))
     with lake.redis() as redis:  # its successor need not wait until the lease expires
-        redis.delete(f"leman:job:{future.job_id}")
+        redis.delete(*redis.keys(f"leman:job:{future.job_id}@*"))
     lake.wait_back("executor", before=before)
     wait_for(lambda: future.job().attempt == 2)
     job = db.job(future.result(timeout=60))

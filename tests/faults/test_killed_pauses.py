@@ -22,7 +22,7 @@ def kill_executor(lake: Lake, job_id: str) -> None:
     pid = lake.pid("executor")
     lake.kill(pid)
     with lake.redis() as redis:
-        redis.delete(f"leman:job:{job_id}")
+        redis.delete(*redis.keys(f"leman:job:{job_id}@*"))
     lake.wait_back("executor", before=pid)
 
 

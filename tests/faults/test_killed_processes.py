@@ -11,6 +11,7 @@ import pytest
 
 import leman
 from leman import JobState
+from leman_core.model.keys import job_key
 from leman_executor.coordination.env_values import env_values_key
 from tests.faults.lake import ROWS_AT_RISK, WORKERS, CallLog, Lake, check_settled, checkpointed, wait_for, watch_until
 from tests.integration.call_log import numbers, values
@@ -146,7 +147,7 @@ def test_of_the_executor(lake, db, tmp_path):
     assert all(len(e.seen()) < 2 * ROWS for e in call_log.values()), "nothing was left to do"
     committed = {x: y for x, y in values(jobs["many"][0], "y").items() if y is not None}
     assert committed
-    lease = f"leman:job:{futures['one'].job_id}"
+    lease = f"leman:job:{job_key(str(db.uri), futures['one'].job_id)}"
     with lake.redis() as redis:
         assert redis.exists(lease)
         redis.set(lease, "somebody else")
@@ -163,7 +164,9 @@ def test_of_the_executor(lake, db, tmp_path):
     assert (job.state, job.attempt, job.env_names) == (JobState.DONE, 2, (KEY,))
     assert values(keyed, "y") == {x: f"a key of this job {x}" for x in range(2 * ROWS)}
     with lake.redis() as redis:
-        assert not redis.exists(env_values_key(in_env.job_id)), "its values are forgotten with its end"
+        assert not redis.exists(env_values_key(job_key(str(db.uri), in_env.job_id))), (
+            "its values are forgotten with its end"
+        )
     assert lake.pid("executor") != victim
 
 

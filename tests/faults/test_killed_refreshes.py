@@ -36,7 +36,7 @@ def refresh(lake: Lake, db: leman.Database, view: leman.View, victim: str) -> le
     lake.wait_gone(pid)
     if victim == "executor":
         with lake.redis() as redis:  # who takes its place need not wait until the dead one's lease expires
-            redis.delete(f"leman:job:{future.job_id}")
+            redis.delete(*redis.keys(f"leman:job:{future.job_id}@*"))
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 2 if victim == "executor" else 1)
     lake.wait_back(victim, before=pid)
@@ -118,7 +118,7 @@ def test_of_the_executor_while_workers_compute(lake, db, call_log):
     lake.kill(victim)
     assert len(call_log.seen()) < before + 80, "nothing was left to do"
     with lake.redis() as redis:
-        redis.delete(f"leman:job:{future.job_id}")
+        redis.delete(*redis.keys(f"leman:job:{future.job_id}@*"))
     job = db.job(future.result(timeout=60))
     assert (job.state, job.attempt) == (JobState.DONE, 2)
     assert call_log.again() <= WORKERS * ROWS_AT_RISK

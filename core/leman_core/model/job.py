@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
+from leman_core.model.keys import job_key
 from leman_core.model.plan import BackfillSpec, ReasonCount
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import IndexCoverage
@@ -199,6 +200,11 @@ class Job:
     def column(self) -> str | None:
         """Return the column that it fills; None: it refreshes a view."""
         return self.request.column if isinstance(self.request, BackfillSpec) else None
+
+    @property
+    def key(self) -> str:
+        """Return what names the job among those of all databases, see `leman_core.model.keys.job_key`."""
+        return job_key(self.request.database, self.job_id)
 
     @property
     def this_attempt(self) -> Attempt:

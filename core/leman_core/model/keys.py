@@ -353,3 +353,13 @@ def is_rows_file_name(path: str) -> bool:
 def is_evictions_name(path: str) -> bool:
     """Tell whether a name is one that Leman gives to a list of rows to be evicted."""
     return _EVICTIONS.fullmatch(path) is not None
+
+
+def job_key(database: str, job_id: str) -> str:
+    """Return what names a job among those of all databases: a copy of a database has jobs with the same ids."""
+    return f"{job_id}@{hashlib.blake2b(database.rstrip('/').encode(), digest_size=8).hexdigest()}"
+
+
+def id_in_key(key: str) -> str:
+    """Return the id of the job that a key names."""
+    return key.partition("@")[0]

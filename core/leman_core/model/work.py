@@ -122,11 +122,22 @@ class WorkContext:
     manifest: bytes = field(default=b"", repr=False)
     #: How the object stores are reached that it reads and writes.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
+    #: See `leman_core.model.keys.job_key`; empty: it is the only job.
+    job_key: str = ""
+
+    @property
+    def key(self) -> str:
+        """Return what names the job among those of all databases."""
+        return self.job_key or self.job_id
 
     @property
     def holder(self) -> str:
         """Return the name under which its units reserve rows."""
-        return holder_of(self.job_id, self.attempt)
+        return holder_of(self.key, self.attempt)
+
+    def scope(self, values: str) -> str:
+        """Return the scope of values (see `scope_of`) in this table: a copy of it has the same values."""
+        return f"{hashlib.blake2b(self.uri.rstrip('/').encode(), digest_size=8).hexdigest()}:{values}"
 
     def process_name(self, salt: bytes) -> str:
         """Return what names the processes that may run it: those of one version of a function in one environment.
@@ -145,9 +156,9 @@ class WorkContext:
         return bool(self.where or self.inputs_version)
 
 
-def holder_of(job_id: str, attempt: int) -> str:
+def holder_of(job_key: str, attempt: int) -> str:
     """Return the name under which the units of an attempt at a job reserve rows."""
-    return f"{job_id}#{attempt}"
+    return f"{job_key}#{attempt}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

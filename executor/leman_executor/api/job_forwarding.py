@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 
 from leman.v1 import jobs_pb2
 from leman_core.model.job import JobState
+from leman_core.model.keys import job_key
 from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.server import channels, status
 from leman_core.server.callers import FORWARDED_BY, FORWARDED_FOR, current_caller
@@ -54,7 +55,7 @@ class JobHolders(Protocol):
 
     lease_seconds: float
 
-    async def holder(self, job_id: str) -> str | None:
+    async def holder(self, key: str) -> str | None:
         """Return the address of the other executor that has a job, see `JobLeases.holder`."""
         ...
 
@@ -110,7 +111,7 @@ class OtherExecutors:
             except Unavailable as refused:
                 if refused.reason != "JOB_ELSEWHERE" or was_forwarded(context):
                     raise
-                address = await self._holders.holder(request.job_id)
+                address = await self._holders.holder(job_key(request.database, request.job_id))
                 if address == "":
                     raise
                 if address is not None:
@@ -122,15 +123,16 @@ class OtherExecutors:
 
     async def ask(self, kind: type[ResponseT], request: JobRequestMessage, context: Context) -> ResponseT | None:
         """Return what the executor that has the job answers; None: there is none, or it does not say at once."""
-        address = await self.owner(request.job_id, context)
+        address = await self.owner(request.database, request.job_id, context)
         if address:
             with contextlib.suppress(LemanError, _NoWordError):
                 return await self._asked(kind, address, request, context, _ASKED_SECONDS)
         return None
 
-    async def owner(self, job_id: str, context: Context) -> str:
+    async def owner(self, database: str, job_id: str, context: Context) -> str:
         """Return where the executor is that has the job; empty: there is none that this call could be passed on to."""
-        return "" if was_forwarded(context) else await self._holders.holder(job_id) or ""
+        key = job_key(database, job_id)
+        return "" if was_forwarded(context) else await self._holders.holder(key) or ""
 
     async def watch(
         self, address: str, request: jobs_pb2.WatchJobRequest, context: Context, is_here: Callable[[], bool]
@@ -146,12 +148,13 @@ class OtherExecutors:
         watch: Any = self._channel(address).unary_stream(path)
         call = watch(request.SerializeToString(), metadata=_metadata(context))
         upcoming: asyncio.Future[Any] | None = None
+        key = job_key(request.database, request.job_id)
         try:
             while True:
                 upcoming = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
                     # empty: nobody can tell
-                    if is_here() or await self._holders.holder(request.job_id) not in ("", address):
+                    if is_here() or await self._holders.holder(key) not in ("", address):
                         _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
                         return
                 message = upcoming.result()

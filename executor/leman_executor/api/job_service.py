@@ -74,9 +74,9 @@ class JobMessageCache:
         return part
 
     def _of(self, job: Job) -> _Known:
-        known = self._known.get(job.job_id)
+        known = self._known.get(job.key)
         if known is None or known.job is not job:
-            known = self._known[job.job_id] = _Known(job)
+            known = self._known[job.key] = _Known(job)
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
         return known
@@ -173,12 +173,14 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     if goes_on_elsewhere and was_forwarded(context):
                         return  # this process began anew, and whoever passed the call on may have the job by now
                     if goes_on_elsewhere and time.monotonic() >= asked_from:
-                        owner = await self._others.owner(request.job_id, context)
+                        owner = await self._others.owner(request.database, request.job_id, context)
                     if owner:
                         break
                 else:
                     return
-            told = self._others.watch(owner, request, context, lambda: self._manager.has(request.job_id))
+            told = self._others.watch(
+                owner, request, context, lambda: self._manager.has(request.database, request.job_id)
+            )
             async with contextlib.aclosing(self._until_draining(told)) as elsewhere:
                 async for message in elsewhere:
                     yield preserialized(jobs_pb2.WatchJobResponse, [message.message])
@@ -188,7 +190,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
             asked_from = time.monotonic() + _AGAIN_SECONDS  # the one that told is gone, and may have the lease yet
 
     def _goes_on_elsewhere(self, job: Job) -> bool:
-        return not (job.state.terminal or self._manager.has(job.job_id))
+        return not (job.state.terminal or self._manager.has(job.request.database, job.job_id))
 
     async def WaitJob(self, request: jobs_pb2.WaitJobRequest, _context: object) -> jobs_pb2.WaitJobResponse:
         longest = min(seconds_from_proto(request, "timeout", default=_LONGEST_WAIT_SECONDS), _LONGEST_WAIT_SECONDS)

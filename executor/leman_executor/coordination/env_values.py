@@ -1,6 +1,7 @@
 """Values of jobs' environment variables in Redis and in a folder, so that an executor that takes a job over has them.
 
-They are there until the job ends (see `JobLeases.release`), and expire when no executor has had the job for a day.
+Jobs are named by their keys: a copy of a database has jobs with the same ids, and not their values. They are there
+until the job ends (see `JobLeases.release`), and expire when no executor has had the job for a day.
 They are encrypted with a key that is made of Redis's password: so they are not to be read from Redis's files, from what
 it logs, or from copies of these. Who may use Redis may read them.
 
@@ -26,6 +27,7 @@ import structlog
 from cryptography.fernet import Fernet, InvalidToken
 from redis.exceptions import RedisError
 
+from leman_core.model.keys import id_in_key
 from leman_core.model.service_errors import Unavailable
 from leman_executor.coordination.redis_clients import connect_async
 
@@ -43,7 +45,7 @@ class EnvFolder:
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
 
-    def keep(self, job_id: str, env: Mapping[str, str]) -> None:
+    def keep(self, key: str, env: Mapping[str, str]) -> None:
         """Keep the values of a job in place of those that it has, and remove values that nobody has renewed for long.
 
         Raises:
@@ -52,9 +54,9 @@ class EnvFolder:
         cipher = self._cipher()
         with tempfile.NamedTemporaryFile(dir=self._folder, prefix=".", delete=False) as file:  # 0600
             try:
-                file.write(cipher.encrypt(json.dumps({"job_id": job_id, "env": dict(env)}).encode()))
+                file.write(cipher.encrypt(json.dumps({"job_id": key, "env": dict(env)}).encode()))
                 file.close()
-                Path(file.name).replace(self._path(job_id))
+                Path(file.name).replace(self._path(key))
             except BaseException:
                 Path(file.name).unlink(missing_ok=True)
                 raise
@@ -64,29 +66,39 @@ class EnvFolder:
                 if path.stat().st_mtime < too_old:
                     path.unlink()
 
-    def renew(self, job_id: str) -> bool:
+    def renew(self, key: str) -> bool:
         """Have the values of a job kept for longer; False: there are none."""
         try:
-            os.utime(self._path(job_id))
+            os.utime(self._path(key))
         except OSError:
             return False
         return True
 
-    def find(self, job_id: str) -> dict[str, str] | None:
-        """Return the values of a job; None: there are none that this key opens."""
-        try:
-            found = json.loads(self._cipher().decrypt(self._path(job_id).read_bytes()))
-        except (OSError, InvalidToken, ValueError):
-            return None
-        return dict(found["env"]) if found["job_id"] == job_id else None
+    def find(self, key: str) -> dict[str, str] | None:
+        """Return the values of a job; None: there are none that this key opens.
 
-    def forget(self, job_id: str) -> None:
+        Those that an earlier release kept under the job's id become the values of the first job that asks for them.
+        """
+        for name in dict.fromkeys((key, id_in_key(key))):
+            try:
+                found = json.loads(self._cipher().decrypt(self._path(name).read_bytes()))
+            except (OSError, InvalidToken, ValueError):
+                continue
+            if found["job_id"] == name:
+                env = dict(found["env"])
+                if name != key:
+                    self.keep(key, env)
+                    self.forget(name)
+                return env
+        return None
+
+    def forget(self, key: str) -> None:
         """Remove the values of a job that has ended."""
         with contextlib.suppress(OSError):
-            self._path(job_id).unlink()
+            self._path(key).unlink()
 
-    def _path(self, job_id: str) -> Path:
-        return self._folder / f"{hashlib.sha256(job_id.encode()).hexdigest()[:32]}{_ENDING}"
+    def _path(self, key: str) -> Path:
+        return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{_ENDING}"
 
     def _cipher(self) -> Fernet:
         """Return what the folder's key seals and opens; the key is made where there is none.
@@ -122,7 +134,7 @@ class EnvValues:
         self._password = str(known.get("password") or "")
         self._warned = self._folder_failed = False
 
-    async def keep(self, job_id: str, env: Mapping[str, str]) -> bool:
+    async def keep(self, key: str, env: Mapping[str, str]) -> bool:
         """Keep the values of a job; while Redis cannot be reached they are in this process alone, see `renew`.
 
         Returns:
@@ -130,24 +142,26 @@ class EnvValues:
         """
         if not env:
             return True
-        in_folder = await self._keep_in_folder(job_id, env)
-        await self._keep_in_redis(job_id, env)
+        in_folder = await self._keep_in_folder(key, env)
+        await self._keep_in_redis(key, env)
         return in_folder
 
-    async def _keep_in_folder(self, job_id: str, env: Mapping[str, str]) -> bool:
+    async def _keep_in_folder(self, key: str, env: Mapping[str, str]) -> bool:
         if self._in_folder is None:
             return False
         try:
-            await asyncio.to_thread(self._in_folder.keep, job_id, env)
+            await asyncio.to_thread(self._in_folder.keep, key, env)
         except (OSError, ValueError) as error:
             if not self._folder_failed:
-                _log.warning("values of the environment are not kept on this machine", job_id=job_id, error=str(error))
+                _log.warning(
+                    "values of the environment are not kept on this machine", job_id=id_in_key(key), error=str(error)
+                )
             self._folder_failed = True
             return False
         self._folder_failed = False
         return True
 
-    async def _keep_in_redis(self, job_id: str, env: Mapping[str, str]) -> None:
+    async def _keep_in_redis(self, key: str, env: Mapping[str, str]) -> None:
         if self._client is None:
             return
         if not self._password and not self._warned:
@@ -156,37 +170,37 @@ class EnvValues:
         cipher = await asyncio.to_thread(_cipher, self._password)
         sealed = cipher.encrypt(json.dumps(dict(env)).encode())
         try:
-            await self._client.set(env_values_key(job_id), sealed, ex=_KEPT_SECONDS)
+            await self._client.set(env_values_key(key), sealed, ex=_KEPT_SECONDS)
         except (RedisError, OSError) as error:
-            _log.debug("values of the environment are not in redis", job_id=job_id, error=str(error))
+            _log.debug("values of the environment are not in redis", job_id=id_in_key(key), error=str(error))
 
-    async def renew(self, job_id: str, env: Mapping[str, str]) -> None:
+    async def renew(self, key: str, env: Mapping[str, str]) -> None:
         """Have the values of a job kept for longer, and keep them again where they are gone."""
         if not env:
             return
-        if self._in_folder is not None and not await asyncio.to_thread(self._in_folder.renew, job_id):
-            await self._keep_in_folder(job_id, env)
+        if self._in_folder is not None and not await asyncio.to_thread(self._in_folder.renew, key):
+            await self._keep_in_folder(key, env)
         if self._client is None:
             return
         try:
-            known = await self._client.expire(env_values_key(job_id), _KEPT_SECONDS)
+            known = await self._client.expire(env_values_key(key), _KEPT_SECONDS)
         except (RedisError, OSError):
             return
         if not known:
-            await self._keep_in_redis(job_id, env)
+            await self._keep_in_redis(key, env)
 
-    async def find(self, job_id: str) -> dict[str, str] | None:
+    async def find(self, key: str) -> dict[str, str] | None:
         """Return the values of a job; None: they are lost.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – Redis cannot be asked now.
         """
-        if self._in_folder is not None and (kept := await asyncio.to_thread(self._in_folder.find, job_id)) is not None:
+        if self._in_folder is not None and (kept := await asyncio.to_thread(self._in_folder.find, key)) is not None:
             return kept
         if self._client is None:
             return None
         try:
-            sealed = await self._client.get(env_values_key(job_id))
+            sealed = await self._client.get(env_values_key(key))
         except (RedisError, OSError) as error:
             raise Unavailable("STORE_UNAVAILABLE", f"Redis does not say which environment a job has: {error}") from None
         if sealed is None:
@@ -198,10 +212,10 @@ class EnvValues:
             return None
         return found
 
-    async def forget(self, job_id: str) -> None:
+    async def forget(self, key: str) -> None:
         """Remove what this machine keeps of a job that has ended; Redis's part goes with its lease."""
         if self._in_folder is not None:
-            await asyncio.to_thread(self._in_folder.forget, job_id)
+            await asyncio.to_thread(self._in_folder.forget, key)
 
     async def close(self) -> None:
         """Close the connection."""
@@ -209,9 +223,9 @@ class EnvValues:
             await self._client.aclose()
 
 
-def env_values_key(job_id: str) -> str:
-    """Return the key under which the values of a job are."""
-    return f"leman:job-env:{job_id}"
+def env_values_key(key: str) -> str:
+    """Return where Redis has the values of a job."""
+    return f"leman:job-env:{key}"
 
 
 @functools.lru_cache(4)

@@ -10,6 +10,9 @@ Who runs a job: one key with an expiry, so that another executor takes over when
 A lease does not decide who has a job: that is written in the job's history (decision 16). Beside the leases lies a hash
 of the jobs that have one, or had one until their executor died, with their databases: so an executor that nobody asks
 finds a job that nobody has.
+
+Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases named them by their ids alone: what
+they noted counts for the job of the database that they noted with it.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import Any
 import structlog
 from redis.exceptions import AuthenticationError, AuthorizationError, NoPermissionError, RedisError
 
+from leman_core.model.keys import id_in_key
 from leman_core.model.service_errors import InvalidArgument
 from leman_executor.coordination.env_values import env_values_key
 from leman_executor.coordination.redis_clients import connect, connect_async
@@ -89,7 +93,7 @@ _log = structlog.get_logger(__name__)
 _LIFETIMES = 3
 #: Lifetimes for which Redis cannot be asked before a job is taken over all the same, the first time.
 _LIFETIMES_UNKNOWN = 6
-#: Jobs by id, with their databases.
+#: Jobs by key, with their databases.
 _OPEN_JOBS = "leman:open-jobs"
 #: Leases that are asked for in one round trip.
 _ASKED = 500
@@ -104,10 +108,17 @@ end
 if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end
 return 0
 """
-#: KEYS: lease, open jobs. ARGV: owner, lifetime in ms, job, its database where it is to be noted, else nothing.
+#: KEYS: lease, open jobs, values of the job's environment; lease and values as an earlier release named them. ARGV:
+#: owner, lifetime in ms, job, its database where it is to be noted, else nothing; its id.
 #: Answer: 1 it is ours, 0 another one's, -1 one that does not expire within a lifetime.
 _ACQUIRE = """
+local earlier = ARGV[3] ~= ARGV[5] and ARGV[4] ~= '' and redis.pcall('HGET', KEYS[2], ARGV[5]) == ARGV[4]
+if earlier and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then
+  if earlier then
+    redis.pcall('HDEL', KEYS[2], ARGV[5])
+    redis.pcall('RENAMENX', KEYS[5], KEYS[3])
+  end
   if ARGV[4] ~= '' then redis.pcall('HSET', KEYS[2], ARGV[3], ARGV[4]) end
   return 1
 end
@@ -172,7 +183,7 @@ class JobLeases:
         """Have the leases that are taken from now on say where other executors reach this one."""
         self._owner = f"{self._owner.partition(' ')[0]} {address}"
 
-    async def holder(self, job_id: str) -> str | None:
+    async def holder(self, key: str) -> str | None:
         """Return the address of the other executor that has a lease.
 
         None: no other one has it; empty: its address is not known, or Redis cannot be asked.
@@ -180,9 +191,9 @@ class JobLeases:
         if self._client is None:
             return ""
         try:
-            value: Any = await self._client.get(_key(job_id))
+            value: Any = await self._client.get(_lease_of(key))
         except (RedisError, OSError) as error:
-            _log_failure("the holder of a lease is not known", error, job_id=job_id)
+            _log_failure("the holder of a lease is not known", error, job_id=id_in_key(key))
             return ""
         owner = None if value is None else value.decode(errors="replace")
         return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
@@ -198,7 +209,7 @@ class JobLeases:
             return 0.0
         return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
 
-    async def acquire(self, job_id: str, database: str = "") -> LeaseOutcome:
+    async def acquire(self, key: str, database: str = "") -> LeaseOutcome:
         """Take the lease if it is free.
 
         With it the job is noted as one that is open, in its `database`; empty: as it was said before, if it was.
@@ -207,34 +218,43 @@ class JobLeases:
         and the lease is taken.
         """
         if database:
-            self._database_of[job_id] = database
+            self._database_of[key] = database
         if self._client is None:
             return LeaseOutcome.UNKNOWN
-        noted = job_id, self._database_of.get(job_id, "")
+        keys = (
+            _lease_of(key),
+            _OPEN_JOBS,
+            env_values_key(key),
+            _lease_of(id_in_key(key)),
+            env_values_key(id_in_key(key)),
+        )
+        noted = key, self._database_of.get(key, ""), id_in_key(key)
         lifetime = int(self.lease_seconds * 1000)
         try:
-            answer = await self._client.eval(_ACQUIRE, 2, _key(job_id), _OPEN_JOBS, self._owner, lifetime, *noted)
-            if answer < 0 and self._is_stuck(job_id):
-                _log.warning("the lease of a job does not expire and is taken", job_id=job_id)
-                await self._client.delete(_key(job_id))
-                return await self.acquire(job_id)
+            answer = await self._client.eval(_ACQUIRE, len(keys), *keys, self._owner, lifetime, *noted)
+            if answer < 0 and self._is_stuck(key):
+                _log.warning("the lease of a job does not expire and is taken", job_id=id_in_key(key))
+                await self._client.delete(_lease_of(key))
+                return await self.acquire(key)
         except (RedisError, OSError) as error:
             if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
-                _log.warning("redis refuses this executor, which takes no job over", job_id=job_id, error=str(error))
+                _log.warning(
+                    "redis refuses this executor, which takes no job over", job_id=id_in_key(key), error=str(error)
+                )
                 return LeaseOutcome.HELD
-            _log_failure("redis cannot be reached, nothing is known of a lease", error, job_id=job_id)
+            _log_failure("redis cannot be reached, nothing is known of a lease", error, job_id=id_in_key(key))
             return LeaseOutcome.UNKNOWN
         if answer >= 0:
-            self._stuck_since.pop(job_id, None)
+            self._stuck_since.pop(key, None)
         if answer == 1:
-            self._renewed_at[job_id] = self._clock()
+            self._renewed_at[key] = self._clock()
         return LeaseOutcome.OURS if answer == 1 else LeaseOutcome.HELD
 
-    def _is_stuck(self, job_id: str) -> bool:
-        since = self._stuck_since.setdefault(job_id, self._clock())
+    def _is_stuck(self, key: str) -> bool:
+        since = self._stuck_since.setdefault(key, self._clock())
         return self._clock() - since >= _LIFETIMES * self.lease_seconds
 
-    async def renew(self, job_id: str) -> bool:
+    async def renew(self, key: str) -> bool:
         """Keep the lease, or take it again where Redis lost it.
 
         Returns:
@@ -244,19 +264,19 @@ class JobLeases:
         if self._client is None:
             return True
         try:
-            if await self._client.eval(_RENEW, 1, _key(job_id), self._owner, int(self.lease_seconds * 1000)):
-                self._renewed_at[job_id] = self._clock()
+            if await self._client.eval(_RENEW, 1, _lease_of(key), self._owner, int(self.lease_seconds * 1000)):
+                self._renewed_at[key] = self._clock()
                 return True
-            await self.acquire(job_id)
+            await self.acquire(key)
         except (RedisError, OSError) as error:
-            _log_failure("lease not renewed", error, job_id=job_id)
+            _log_failure("lease not renewed", error, job_id=id_in_key(key))
         return False
 
     @contextlib.asynccontextmanager
-    async def kept(self, job_id: str) -> AsyncIterator[None]:
+    async def kept(self, key: str) -> AsyncIterator[None]:
         """Renew the lease beside what is done within, however long that takes."""
         over = asyncio.Event()
-        beating = asyncio.create_task(self._renew_until(over, job_id))
+        beating = asyncio.create_task(self._renew_until(over, key))
         try:
             yield
         finally:
@@ -264,10 +284,10 @@ class JobLeases:
             beating.cancel()
             await asyncio.wait((beating,))  # else it takes the lease once more that is given up after this
 
-    async def _renew_until(self, over: asyncio.Event, job_id: str) -> None:
+    async def _renew_until(self, over: asyncio.Event, key: str) -> None:
         while not over.is_set():
             await asyncio.sleep(self.lease_seconds / 3)
-            await self.renew(job_id)
+            await self.renew(key)
 
     def age(self) -> float:
         """Return the seconds since a lease was renewed, of that for which it is longest ago; 0: there is none.
@@ -276,23 +296,23 @@ class JobLeases:
         """
         return max((self._clock() - renewed for renewed in list(self._renewed_at.values())), default=0.0)
 
-    async def release(self, job_id: str, *, ended: bool = False) -> None:
+    async def release(self, key: str, *, ended: bool = False) -> None:
         """Give the lease up.
 
         Args:
             ended: the job needs nobody any more, as history has its end or does not have it. The values of its
                 environment are deleted with that.
         """
-        self._stuck_since.pop(job_id, None)
-        self._renewed_at.pop(job_id, None)
-        self._database_of.pop(job_id, None)
+        self._stuck_since.pop(key, None)
+        self._renewed_at.pop(key, None)
+        self._database_of.pop(key, None)
         if self._client is None:
             return
         try:
-            keys = _key(job_id), _OPEN_JOBS, env_values_key(job_id)
-            await self._client.eval(_RELEASE, len(keys), *keys, self._owner, job_id if ended else "")
+            keys = _lease_of(key), _OPEN_JOBS, env_values_key(key)
+            await self._client.eval(_RELEASE, len(keys), *keys, self._owner, key if ended else "")
         except (RedisError, OSError) as error:
-            _log_failure("lease not released", error, job_id=job_id)
+            _log_failure("lease not released", error, job_id=id_in_key(key))
 
     async def open_jobs(self) -> dict[str, str] | None:
         """Return the jobs with a lease, or whose executor died with it, and their databases; None: it is not known."""
@@ -303,9 +323,7 @@ class JobLeases:
         except (RedisError, OSError) as error:
             _log_failure("open jobs are not known", error)
             return None
-        return {
-            job_id.decode(errors="replace"): database.decode(errors="replace") for job_id, database in found.items()
-        }
+        return {key.decode(errors="replace"): database.decode(errors="replace") for key, database in found.items()}
 
     async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
         """Return those of these jobs whose lease nobody has; None: it is not known."""
@@ -315,8 +333,8 @@ class JobLeases:
         try:
             wanted = sorted(jobs)
             for part in (wanted[i : i + _ASKED] for i in range(0, len(wanted), _ASKED)):
-                values = await self._client.mget([_key(job_id) for job_id in part])
-                free |= {job_id for job_id, value in zip(part, values, strict=True) if value is None}
+                values = await self._client.mget([_lease_of(key) for key in part])
+                free |= {key for key, value in zip(part, values, strict=True) if value is None}
         except (RedisError, OSError) as error:
             _log_failure("holders of leases are not known", error)
             return None
@@ -333,5 +351,5 @@ def _log_failure(event: str, error: Exception, **facts: str) -> None:
     _log.debug(event, **facts, error=str(error))
 
 
-def _key(job_id: str) -> str:
-    return f"leman:job:{job_id}"
+def _lease_of(key: str) -> str:
+    return f"leman:job:{key}"

@@ -347,7 +347,7 @@ class BackfillRun:
         self._cancelled = True
         self._stop.set()
         self._inputs.cancel()
-        self._services.cancel_workers(self.status.job.job_id)
+        self._services.cancel_workers(self.status.job.key)
 
     def pause(self) -> None:
         """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""

@@ -151,7 +151,9 @@ class ColumnsMetrics(JobMetrics):
         sums |= {name: sums.get(name, 0) + getattr(before, name) for name in _OF_EARLIER}
         sums["rows_committed"] += self._committed_before
         sums["rows_checkpointed"] += self._done_before
-        sums["rows_planned"] += self._done_before + sum(self.expected.values())
+        expected = sum(self.expected.values())
+        sums["rows_total"] += expected
+        sums["rows_planned"] += self._done_before + expected
         sums["rows_reused"] = max(0, sums["rows_reused"] - self._done_before)
         sums["fragments_planned"] += before.fragments_committed
         sums["fragments_committed"] += before.fragments_committed
@@ -464,7 +466,7 @@ class ColumnsRun:
         self._stop_reading()
         for run in tuple(self._running):
             run.cancel()
-        self._services.cancel_workers(self.status.job.job_id)
+        self._services.cancel_workers(self.status.job.key)
 
     def pause(self) -> None:
         """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""

@@ -38,7 +38,7 @@ class RetainedReservations:
     def note_staged(self, task: FragmentTask) -> None:
         """Keep the reservation of a fragment whose file is complete and waits for its commit."""
         if self._context.where:
-            self._scopes[task.fragment_id] = scope_of(task)
+            self._scopes[task.fragment_id] = self._context.scope(scope_of(task))
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
         """Renew the reservations, three times in a lifetime, until `done`."""

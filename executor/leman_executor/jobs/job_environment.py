@@ -297,25 +297,25 @@ class JobEnvironment:
         if trouble is not None and any(udf.kind is not UdfKind.SQL for udf in functions):
             raise trouble.with_traceback(None)  # all callers get the same error
 
-    def cancel_workers(self, job_id: str) -> None:
+    def cancel_workers(self, job_key: str) -> None:
         """End the workers of a job, and start no more. From any thread; blocks for a moment."""
-        self.local.cancel(job_id)
-        self.spark.cancel(job_id)
+        self.local.cancel(job_key)
+        self.spark.cancel(job_key)
 
-    def stop_units(self, job_id: str) -> None:
+    def stop_units(self, job_key: str) -> None:
         """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
-        self.dispatcher.stop_units(job_id)
-        self.local.stop_units(job_id)
+        self.dispatcher.stop_units(job_key)
+        self.local.stop_units(job_key)
 
-    async def stop_workers(self, job_id: str) -> None:
+    async def stop_workers(self, job_key: str) -> None:
         """End the workers that a job has now, and return when none runs any more."""
-        await self.spark.stop_job(job_id)
-        await self.local.stop_job(job_id)
+        await self.spark.stop_job(job_key)
+        await self.local.stop_job(job_key)
 
-    def forget_workers(self, job_id: str) -> None:
+    def forget_workers(self, job_key: str) -> None:
         """Forget that a job was cancelled, as it is over or begins anew here."""
-        self.spark.forget(job_id)
-        self.local.forget(job_id)
+        self.spark.forget(job_key)
+        self.local.forget(job_key)
 
 
 def task_slots_for(udf: UdfDefinition, concurrency: int, services: JobEnvironment) -> TaskSlots:

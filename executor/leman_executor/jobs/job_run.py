@@ -329,7 +329,7 @@ async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awai
         await end_with_error(run, error)
     finally:
         ticking.cancel()
-        services.forget_workers(run.status.job.job_id)
+        services.forget_workers(run.status.job.key)
 
 
 async def end_stopped(run: EndingRun, services: JobEnvironment) -> None:

@@ -122,7 +122,7 @@ _LONGEST_WHY = 300
 _VIEWED_SECONDS = 1.0
 
 
-def _nothing_expected(_job_id: str) -> tuple[int, float]:
+def _nothing_expected(_key: str) -> tuple[int, float]:
     """Return what is said of a job that does not wait."""
     return 0, 0.0
 
@@ -178,7 +178,7 @@ class JobStatus:
         """Return the job as it stands."""
         if self.job.state.terminal:
             return self.job
-        place, start_at = self.expected(self.job.job_id)
+        place, start_at = self.expected(self.job.key)
         return replace(self.job, progress=self.progress, queue_position=place, expected_start_at=start_at)
 
     def update(self, **changes: Any) -> None:
@@ -324,7 +324,7 @@ class JobStatus:
 
     def _view(self) -> Job:
         """Return the job as it stands: one object for all watchers until there is news, or for a second."""
-        now, key = time.monotonic(), (self.sequence, *self.expected(self.job.job_id))
+        now, key = time.monotonic(), (self.sequence, *self.expected(self.job.key))
         if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
             self._viewed = key, now, self.snapshot()
         return self._viewed[2]

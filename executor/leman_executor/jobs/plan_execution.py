@@ -281,7 +281,7 @@ class WorkerFleet:
 
     async def _leave(self, workers: set[asyncio.Future[None]]) -> None:
         if self._units.silent_workers:  # nobody waits for these
-            await self._services.spark.stop_job(self._status.job.job_id)
+            await self._services.spark.stop_job(self._status.job.key)
         for worker in workers:
             worker.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
         await asyncio.gather(*workers, return_exceptions=True)
@@ -410,13 +410,13 @@ class PlanExecution:
         if self._units.ended:
             return
         self._units.hold()
-        self._address = self._services.dispatcher.open(self._status.job.job_id, self._units, self._context)
+        self._address = self._services.dispatcher.open(self._status.job.key, self._units, self._context)
         self._fleet.begin(self._address)
 
     async def abandon(self) -> None:
         """End what `begin` started."""
         self._units.close()
-        await self._services.stop_workers(self._status.job.job_id)
+        await self._services.stop_workers(self._status.job.key)
         if self._address is not None:
             await self._services.dispatcher.close(self._address)
 
@@ -432,8 +432,8 @@ class PlanExecution:
             work = self._compute(), self._watch_workers(committing), self._left.keep_until(committing)
             await run_all_or_raise(*work, self._partial.run(committing), asyncio.shield(committing))
         except BaseException:
-            await self._services.stop_workers(self._status.job.job_id)
-            await self._left.give_all_back(self._work_queue.scopes_out)
+            await self._services.stop_workers(self._status.job.key)
+            await self._left.give_all_back(self._scopes_out())
             await self._end_commits(committing)
             raise
         finally:
@@ -441,13 +441,17 @@ class PlanExecution:
             self._status.update(stalls=())
             if self._committer.version:
                 self._status.update(table_version=self._committer.version)
-        await self._left.give_back_scopes(self._work_queue.scopes_out)
+        await self._left.give_back_scopes(self._scopes_out())
         return self._unsettled(unusable=await self._forget_unusable())
+
+    def _scopes_out(self) -> list[str]:
+        """Return what workers may have reserved and not given back."""
+        return [self._context.scope(values) for values in self._work_queue.scopes_out]
 
     def stop(self) -> None:
         """Have `work` end soon: workers store what they have computed and give back the rest; files are committed."""
         self._units.stop()
-        self._services.stop_units(self._status.job.job_id)
+        self._services.stop_units(self._status.job.key)
 
     def _unsettled(self, *, unusable: bool) -> UnsettledReasons | None:
         stopped = self._units.stopping and not self._work_queue.empty
@@ -489,8 +493,8 @@ class PlanExecution:
         Spark restarts a worker that died; when it gives up on one, all are started anew, a few times where none of
         them asks for work.
         """
-        job_id = self._status.job.job_id
-        address = self._address or self._services.dispatcher.open(job_id, self._units, self._context)
+        opened = self._services.dispatcher.open
+        address = self._address or opened(self._status.job.key, self._units, self._context)
         try:
             fruitless = 0
             while not self._units.ended:
@@ -535,7 +539,7 @@ class PlanExecution:
 
     @property
     def _spark_busy(self) -> str:
-        return self._services.spark.busy_for(self._status.job.job_id)
+        return self._services.spark.busy_for(self._status.job.key)
 
     def _tell_busy(self) -> None:
         is_sql = self._context.udf.kind is UdfKind.SQL

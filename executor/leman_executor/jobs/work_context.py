@@ -136,6 +136,7 @@ def work_context(
     field = arrow_types.values_field(header.output.field.arrow)
     return WorkContext(
         job_id=job.job_id,
+        job_key=job.key,
         uri=header.uri,
         read_version=header.read_version,
         output_schema=pa.schema([field]).serialize().to_pybytes(),

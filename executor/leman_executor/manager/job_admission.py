@@ -354,11 +354,11 @@ class Admission:
         """
         if not (request_id and env) or job.state.terminal:
             return
-        run = self._running.here(job.job_id)
+        run = self._running.run_of(job)
         known: Mapping[str, str] | None = None if run is None else run.status.env
         if run is None:
             with contextlib.suppress(Unavailable):
-                known = await self._env_values.find(job.job_id)
+                known = await self._env_values.find(job.key)
         if known and known != env:
             raise reused_request_id(request_id)
 
@@ -375,7 +375,7 @@ class Admission:
             try:
                 return await self._accept(asked, run)
             except BaseException:
-                self._running.measured.forget(run.status.job.job_id)
+                self._running.measured.forget(run.status.job.key)
                 raise
 
     async def _accept(self, asked: _Asked, run: JobRun) -> Job:
@@ -388,26 +388,26 @@ class Admission:
             check_has_failed_rows(asked.retry_of, plan)
         database = self._databases.at(asked.request.database)
         await database.prepare()
-        job_id = run.status.job.job_id
-        self._running.runs[job_id] = run
+        key = run.status.job.key
+        self._running.runs[key] = run
         try:
             job = await self._begin(run, plan)
         except BaseException:
             # where history has it all the same, whoever opens the database takes it over once nobody holds it
-            database.jobs.drop(job_id)
-            self._supervisor.leave_queue(job_id)
+            database.jobs.drop(run.status.job.job_id)
+            self._supervisor.leave_queue(key)
             try:
                 await run.abandon()
             finally:
-                self._running.runs.pop(job_id, None)  # until now nobody here takes it for a job that is nobody's
-                await self._leases.release(job_id)
+                self._running.runs.pop(key, None)  # until now nobody here takes it for a job that is nobody's
+                await self._leases.release(key)
             raise
         if not run.status.lost:
             return job
         try:
             await run.abandon()
         finally:
-            job = await self._made_elsewhere(asked, job_id)
+            job = await self._made_elsewhere(asked, run.status.job)
         return job
 
     async def _begin(self, run: JobRun, plan: Any) -> Job:
@@ -426,7 +426,7 @@ class Admission:
         if at_once:
             run.status.has_its_turn()
             if await run.ended_soon(plan):
-                self._supervisor.leave_queue(job.job_id)
+                self._supervisor.leave_queue(job.key)
                 self._supervisor.forget_old_runs()
                 return run.status.job
         lease = await self._lease(job)
@@ -439,7 +439,7 @@ class Admission:
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
-        if not await self._env_values.keep(job.job_id, run.status.env):
+        if not await self._env_values.keep(job.key, run.status.env):
             notice = self._env_notices.next(job.request.database, run.status.env)
             if notice:
                 run.status.note("resources", notice)
@@ -455,24 +455,24 @@ class Admission:
         Where the lease is held, wait until its holder has written the job down, or has given it up.
         """
         database = self._databases.of(job)
-        while (answer := await self._leases.acquire(job.job_id, job.request.database)) is LeaseOutcome.HELD:
+        while (answer := await self._leases.acquire(job.key, job.request.database)) is LeaseOutcome.HELD:
             await database.reload()
             if database.jobs.get(job.job_id) is not None:
                 break
             await asyncio.sleep(_MADE_SECONDS)
         return answer
 
-    async def _made_elsewhere(self, asked: _Asked, job_id: str) -> Job:
+    async def _made_elsewhere(self, asked: _Asked, mine: Job) -> Job:
         """Return the job that another executor made of the same request.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – that executor was given another request under the id.
         """
         await self._running.stopped()
-        self._services.forget_workers(job_id)
-        self._running.runs.pop(job_id, None)
-        self._supervisor.leave_queue(job_id)
-        await self._leases.release(job_id)
-        job = await self._queries.get(asked.request.database, job_id)
+        self._services.forget_workers(mine.key)
+        self._running.runs.pop(mine.key, None)
+        self._supervisor.leave_queue(mine.key)
+        await self._leases.release(mine.key)
+        job = await self._queries.get(asked.request.database, mine.job_id)
         check_same_request(asked.request_id, job.request_body, asked.body)
         return job

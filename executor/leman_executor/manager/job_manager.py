@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from leman_core.model.job import OPEN, Job, JobRequest, JobState, deleted_job
+from leman_core.model.keys import job_key
 from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
 from leman_core.storage.database_roots import DatabaseRoots
 from leman_executor.history.failed_row_pages import FailedRowPage, PageKey
@@ -59,8 +60,8 @@ class Pauses:
         run = await self._open_run(path, job_id)
         if run.status.job.state in _PAUSED:
             return run.status.snapshot()
-        if self._supervisor.queue.waits(job_id):
-            self._supervisor.leave_queue(job_id)
+        if self._supervisor.queue.waits(run.status.job.key):
+            self._supervisor.leave_queue(run.status.job.key)
             await run.status.move(JobState.PAUSED)
         else:
             run.pause()
@@ -136,7 +137,7 @@ class JobManager:
     def busy(self) -> bool:
         """Tell whether any job runs or waits for its turn; one that is paused does neither."""
         runs = self._running.runs
-        return any(runs[job_id].status.job.state is not JobState.PAUSED for job_id in self._running.tasks)
+        return any(runs[key].status.job.state is not JobState.PAUSED for key in self._running.tasks)
 
     async def measure(self) -> None:
         """Show and count the jobs to whoever asks for measures, until cancelled."""
@@ -212,9 +213,9 @@ class JobManager:
         """Return a job, see `JobQueries.get`."""
         return await self._queries.get(database, job_id)
 
-    def has(self, job_id: str) -> bool:
+    def has(self, database: str, job_id: str) -> bool:
         """Tell whether this executor has the job, or had it when it ended."""
-        return self._running.here(job_id) is not None
+        return self._running.here(job_key(database, job_id)) is not None
 
     async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
         """Return a page of jobs, see `JobQueries.list_jobs`."""
@@ -257,11 +258,11 @@ class JobManager:
             await self._save_cancelling(run.status.job)
             if run.status.lost or run.status.job.state.terminal:
                 return await self.get(database, job_id)
-            if self._supervisor.queue.waits(job_id):
-                self._supervisor.leave_queue(job_id)
+            if self._supervisor.queue.waits(job.key):
+                self._supervisor.leave_queue(job.key)
             else:
                 # Spark lets its tasks live for two seconds, in which rows at hand are stored
-                self._services.stop_units(job_id)
+                self._services.stop_units(job.key)
                 await asyncio.to_thread(run.cancel)
         return run.status.snapshot()
 
@@ -323,7 +324,7 @@ class JobManager:
         run = local_run(self._running, job)
         run.status.update(**changes)
         await self._store.save(run.status.job)
-        self._supervisor.queue.prioritise(job_id, run.status.job.priority)
+        self._supervisor.queue.prioritise(job.key, run.status.job.priority)
         self._supervisor.tell_places()
         await run.status.publish()
         return run.status.snapshot()
@@ -343,17 +344,17 @@ class JobManager:
         self._supervisor.queue.close()
         await self._admission.stop()
         running = list(self._running.tasks)
-        for job_id in running:
-            self._services.cancel_workers(job_id)
+        for key in running:
+            self._services.cancel_workers(key)
         tasks = [*self._takeovers.waiting.values(), *self._running.tasks.values(), *self._store.unsaved.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         runs = self._running.runs
-        kept = [runs[job_id] for job_id in running if job_id in runs]  # others were lost meanwhile
+        kept = [runs[key] for key in running if key in runs]  # others were lost meanwhile
         await asyncio.gather(*(self._takeovers.hand_back(run.status.job) for run in kept))
-        for job_id in list(runs):
-            await self._leases.release(job_id)
+        for key in list(runs):
+            await self._leases.release(key)
         await self._leases.close()
         await self._env_values.close()
         await self._databases.close()

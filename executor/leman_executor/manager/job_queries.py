@@ -37,7 +37,7 @@ class JobQueries:
         """
         database = await self._takeovers.open(path)
         job = database.jobs.get(job_id)
-        if job is None or (self._running.here(job_id) is None and not job.state.terminal):
+        if job is None or (self._running.run_of(job) is None and not job.state.terminal):
             await database.reload()
             job = database.jobs.get(job_id)
             if job is not None and not job.state.terminal:

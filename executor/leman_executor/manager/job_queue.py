@@ -100,7 +100,7 @@ _age = attrgetter("age")
 class QueuedJob:
     """A job as the queue knows it."""
 
-    job_id: str
+    key: str
     accepted_at: float
     """Seconds since the epoch."""
     database: str = ""
@@ -113,7 +113,7 @@ class QueuedJob:
     """What has turns by turns with others: the job's database, and its caller there."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "age", (self.accepted_at, self.job_id))
+        object.__setattr__(self, "age", (self.accepted_at, self.key))
         object.__setattr__(self, "lines", ((self.database,), (self.database, self.caller)))
 
 
@@ -202,12 +202,12 @@ class FairOrder:
 
     @property
     def running(self) -> Mapping[str, QueuedJob]:
-        """Return the jobs that run, by id, in the order in which they began."""
+        """Return the jobs that run, by key, in the order in which they began."""
         return self._running
 
     @property
     def waiting(self) -> Mapping[str, QueuedJob]:
-        """Return the jobs that wait, by id."""
+        """Return the jobs that wait, by key."""
         return self._waiting
 
     def waiting_of(self, caller: str) -> int:
@@ -232,30 +232,30 @@ class FairOrder:
 
     def join(self, job: QueuedJob) -> None:
         """Have a job wait."""
-        self._waiting[job.job_id] = job
+        self._waiting[job.key] = job
         self._waiting_of[job.caller] += 1
         for line in job.lines:
             self._in_line[line] += 1
             self._since.setdefault(line, self._turns)
         self._enter(job)
 
-    def prioritise(self, job_id: str, priority: int) -> None:
+    def prioritise(self, key: str, priority: int) -> None:
         """Give a job that waits another priority; nothing is done for one that does not wait."""
-        job = self._waiting.get(job_id)
+        job = self._waiting.get(key)
         if job is not None:
             self._take_out(job)
             self._claim(job)
-            self._waiting[job_id] = job = replace(job, priority=priority)
+            self._waiting[key] = job = replace(job, priority=priority)
             self._enter(job)
 
-    def leave(self, job_id: str) -> None:
+    def leave(self, key: str) -> None:
         """Forget a job, whether it waits or runs."""
-        job = self._waiting.get(job_id)
+        job = self._waiting.get(key)
         if job is not None:
             self._stop_waiting(job)
             self._claim(job)
             return
-        job = self._running.pop(job_id, None)
+        job = self._running.pop(key, None)
         if job is not None:
             _less(self._at_work_of, job.caller)
             for line in job.lines:
@@ -269,7 +269,7 @@ class FairOrder:
             return None
         self._turns += 1
         self._stop_waiting(job)
-        self._running[job.job_id] = job
+        self._running[job.key] = job
         self._at_work_of[job.caller] += 1
         for line in job.lines:
             self._at_work[line] += 1
@@ -292,7 +292,7 @@ class FairOrder:
         return callers.claims.first(self._may_for) if self._may(database) else None
 
     def _stop_waiting(self, job: QueuedJob) -> None:
-        del self._waiting[job.job_id]
+        del self._waiting[job.key]
         _less(self._waiting_of, job.caller)
         self._take_out(job)
         for line in job.lines:
@@ -340,15 +340,15 @@ class FairOrder:
 
     def _play(self, duration: DurationOf) -> list[tuple[str, float]]:
         numbers = itertools.count()
-        ends = [(_endless(duration(job)), next(numbers), job_id) for job_id, job in self._running.items()]
+        ends = [(_endless(duration(job)), next(numbers), key) for key, job in self._running.items()]
         heapq.heapify(ends)
         turns: list[tuple[str, float]] = []
         now = 0.0
         while self._waiting:
             job = self.start()
             if job is not None:
-                turns.append((job.job_id, now))
-                heapq.heappush(ends, (now + _endless(duration(job)), next(numbers), job.job_id))
+                turns.append((job.key, now))
+                heapq.heappush(ends, (now + _endless(duration(job)), next(numbers), job.key))
             else:
                 now, _, ended = heapq.heappop(ends)
                 self.leave(ended)
@@ -467,15 +467,15 @@ class JobQueue:
         """
         if not always:
             self.check_capacity(job)
-        turn = self._turns[job.job_id] = asyncio.get_running_loop().create_future()
+        turn = self._turns[job.key] = asyncio.get_running_loop().create_future()
         self._order.join(job)
         self._give_turns()
         return turn
 
-    def leave(self, job_id: str) -> None:
+    def leave(self, key: str) -> None:
         """Take out a job that is over, or is not to run after all; the next one has its turn."""
-        self._order.leave(job_id)
-        turn = self._turns.pop(job_id, None)
+        self._order.leave(key)
+        turn = self._turns.pop(key, None)
         if turn is not None and not turn.done():
             turn.set_result(False)
         self._give_turns()
@@ -484,14 +484,14 @@ class JobQueue:
         """Give turns to jobs that may run by now, as limits are others than they were."""
         self._give_turns()
 
-    def prioritise(self, job_id: str, priority: int) -> None:
+    def prioritise(self, key: str, priority: int) -> None:
         """Give a job that waits another priority; nothing is done for one that does not wait."""
-        self._order.prioritise(job_id, priority)
+        self._order.prioritise(key, priority)
         self._forecast = None
 
-    def waits(self, job_id: str) -> bool:
+    def waits(self, key: str) -> bool:
         """Tell whether the job waits for its turn."""
-        return job_id in self._order.waiting
+        return key in self._order.waiting
 
     @property
     def waiting(self) -> int:
@@ -507,18 +507,18 @@ class JobQueue:
         """Return the places of the jobs that wait, in their order; 1 is next."""
         return self._forecast_at(time.time()).places
 
-    def expected(self, job_id: str) -> tuple[int, float]:
+    def expected(self, key: str) -> tuple[int, float]:
         """Return a waiting job's place, and when it will have its turn, in seconds since the epoch: not in the past.
 
         The time is 0 where it is not known; both are where the job does not wait.
         """
-        if not self.waits(job_id):
+        if not self.waits(key):
             return 0, 0.0
         now = time.time()
         forecast = self._forecast_at(now)
-        start = forecast.starts.get(job_id)
+        start = forecast.starts.get(key)
         # what is overdue is so within the second: then all who ask meanwhile are told the same
-        return forecast.places[job_id], 0.0 if start is None else max(start, math.ceil(now))
+        return forecast.places[key], 0.0 if start is None else max(start, math.ceil(now))
 
     def _forecast_at(self, now: float) -> _Forecast:
         """Return the turns to come: made anew where jobs came or went, and each second while it is known how long some
@@ -526,8 +526,8 @@ class JobQueue:
         forecast = self._forecast
         if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):
             turns = self._order.turns_to_come(self._duration)
-            places = {job_id: place for place, (job_id, _) in enumerate(turns, start=1)}
-            starts = {job_id: now + seconds for job_id, seconds in turns if not math.isinf(seconds)}
+            places = {key: place for place, (key, _) in enumerate(turns, start=1)}
+            starts = {key: now + seconds for key, seconds in turns if not math.isinf(seconds)}
             forecast = self._forecast = _Forecast(now, places, starts)
         return forecast
 
@@ -542,6 +542,6 @@ class JobQueue:
     def _give_turns(self) -> None:
         self._forecast = None
         while not self._closed and (job := self._order.start()) is not None:
-            turn = self._turns.pop(job.job_id)
+            turn = self._turns.pop(job.key)
             if not turn.done():
                 turn.set_result(True)

@@ -47,14 +47,14 @@ class LineageReporter:
             job: The job.
             lineage: None: no plan says what it reads.
         """
-        if job.job_id not in self._begun:
-            self._begun.add(job.job_id)
+        if job.key not in self._begun:
+            self._begun.add(job.key)
             self._send(run_started_event(job, lineage or _unknown(job), self._namespace, time.time()))
 
     def ends(self, job: Job, lineage: LineageFacts | None) -> None:
         """Tell that a job has ended; of one that had nothing to do also that it has begun."""
         self.runs(job, lineage)
-        self._begun.discard(job.job_id)
+        self._begun.discard(job.key)
         self._send(run_ended_event(job, lineage or _unknown(job), self._namespace))
 
 
@@ -66,7 +66,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RunningJobs:
-    """The runs and tasks of jobs by job id, for one event loop; a job without a task has ended, or is being made."""
+    """The runs and tasks of jobs by key, for one event loop; a job without a task has ended, or is being made."""
 
     def __init__(self) -> None:
         self.runs: dict[str, JobRun] = {}
@@ -75,44 +75,43 @@ class RunningJobs:
         self._lost: set[str] = set()
         self._stopping: set[asyncio.Task[None]] = set()
 
-    def here(self, job_id: str) -> JobRun | None:
+    def here(self, key: str) -> JobRun | None:
         """Return the run of a job that this executor has, or had when the job ended; else None."""
-        run = self.runs.get(job_id)
+        run = self.runs.get(key)
         return None if run is None or run.status.lost else run
 
     def run_of(self, job: Job) -> JobRun | None:
-        """Return the run of a job of this very database, as `here` does: a copy of a database has the same job ids."""
-        run = self.here(job.job_id)
-        return run if run is not None and run.status.job.request.database == job.request.database else None
+        """Return the run of a job, as `here` does."""
+        return self.here(job.key)
 
     def current(self, job: Job) -> Job:
         """Return the live state of a job that runs here, else the one given."""
         run = self.run_of(job)
         return run.status.snapshot() if run is not None else job
 
-    def lose(self, job_id: str) -> None:
+    def lose(self, key: str) -> None:
         """End what runs here for a job that another executor has, and say nothing more about the job."""
-        self.measured.forget(job_id)
-        run = self.here(job_id)
+        self.measured.forget(key)
+        run = self.here(key)
         if run is None:
             return
-        _log.warning("a job is left to the executor that has taken it over", job_id=job_id)
+        _log.warning("a job is left to the executor that has taken it over", job_id=run.status.job.job_id)
         run.status.lose()
         if run.status.span is not None:
             run.status.span.end("LeftToOther")
-        self._lost.add(job_id)
+        self._lost.add(key)
         stopping = asyncio.create_task(_end(run))
         self._stopping.add(stopping)
         stopping.add_done_callback(self._stopping.discard)
 
-    def drop(self, job_id: str) -> None:
+    def drop(self, key: str) -> None:
         """Forget a job that was lost: its run and its task at once, as whoever finds a task looks for its run."""
-        self.runs.pop(job_id, None)
-        self.tasks.pop(job_id, None)
+        self.runs.pop(key, None)
+        self.tasks.pop(key, None)
 
-    def was_lost(self, job_id: str) -> bool:
+    def was_lost(self, key: str) -> bool:
         """Tell whether this executor has lost the job to another one before."""
-        return job_id in self._lost
+        return key in self._lost
 
     async def stopped(self) -> None:
         """Wait until nothing runs any more for jobs that were lost."""
@@ -132,7 +131,7 @@ _LOOKED_AT = 64
 
 
 class HistoryJobStore:
-    """Job states in job histories. `unsaved`: jobs whose end could not be written yet."""
+    """Job states in job histories. `unsaved`: jobs whose end could not be written yet, by key."""
 
     def __init__(self, databases: JobDatabases, running: RunningJobs, leases: JobLeases, pool: BlockingPool) -> None:
         self._databases = databases
@@ -171,7 +170,7 @@ class HistoryJobStore:
             return job
         database.jobs.put(kept)
         if not same_attempt(kept, job):
-            self._running.lose(job.job_id)
+            self._running.lose(job.key)
         elif kept.state.terminal:
             if job.state.terminal:  # else it was saved with the end, or after it, which is told by whoever saved that
                 self._tell_end(kept)
@@ -185,20 +184,20 @@ class HistoryJobStore:
             reason = job.error.reason if job.error is not None else ""
             _log.warning("a job failed", job_id=job.job_id, database=job.request.database, reason=reason)
         self._running.measured.end(job)
-        run = self._running.runs.get(job.job_id)
+        run = self._running.runs.get(job.key)
         if run is not None and run.status.span is not None:
             end_job_span(run.status.span, job)
         if self.lineage is not None:
             self.lineage.ends(job, self._lineage_of(job))
 
     def _lineage_of(self, job: Job) -> LineageFacts | None:
-        run = self._running.runs.get(job.job_id)
+        run = self._running.runs.get(job.key)
         return None if run is None else run.status.lineage
 
     def _save_later(self, database: JobDatabase, job: Job, error: Exception) -> None:
         _log.error("the end of a job is not in its history yet", job_id=job.job_id, error=str(error))
-        if job.job_id not in self.unsaved:
-            self.unsaved[job.job_id] = asyncio.create_task(self._keep_saving(database, job))
+        if job.key not in self.unsaved:
+            self.unsaved[job.key] = asyncio.create_task(self._keep_saving(database, job))
 
     async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
         """Write a job's end again and again until it is in history.
@@ -207,15 +206,15 @@ class HistoryJobStore:
         """
         kept = None
         try:
-            async with self._leases.kept(job.job_id):
+            async with self._leases.kept(job.key):
                 while kept is None:
                     await asyncio.sleep(_SAVE_AGAIN_SECONDS)
                     with contextlib.suppress(LemanError):
                         kept = await database.save(job)
                 database.jobs.put(kept)
         finally:
-            del self.unsaved[job.job_id]
-            await self._leases.release(job.job_id, ended=kept is not None and kept.state.terminal)
+            del self.unsaved[job.key]
+            await self._leases.release(job.key, ended=kept is not None and kept.state.terminal)
 
     async def save_error(self, job: Job, row: RowFailure) -> None:
         """See the port."""

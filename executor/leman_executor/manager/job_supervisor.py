@@ -157,7 +157,7 @@ class Supervisor:
 
     def _seconds_left(self, queued: QueuedJob) -> float | None:
         """Return how long a job still takes, as far as is known; for one that waits: how long it will run."""
-        run = self._running.runs.get(queued.job_id)
+        run = self._running.runs.get(queued.key)
         if run is None:
             return None
         costs = run.status.metrics.seconds_per_row or self.costs.of(run.status.job)
@@ -172,8 +172,8 @@ class Supervisor:
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
         """Do a job's work beside everything else; None: the job is paused, and has none before it is resumed."""
         task = asyncio.create_task(self._supervise(run, work))
-        self._running.tasks[run.status.job.job_id] = task
-        task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.job_id, None))
+        self._running.tasks[run.status.job.key] = task
+        task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
 
     async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
         """Run a job once its turn has come, from the plan on, as the table may have changed while it waited."""
@@ -196,9 +196,9 @@ class Supervisor:
 
     async def _rest(self, run: JobRun) -> None:
         """Give back what a paused job has, and wait until it is resumed, cancelled or lost; then go on."""
-        job_id = run.status.job.job_id
-        self._services.forget_workers(job_id)
-        self.leave_queue(job_id)
+        key = run.status.job.key
+        self._services.forget_workers(key)
+        self.leave_queue(key)
         await run.status.until_resumed()
         while run.status.job.state is JobState.PAUSING and not run.status.lost:  # again, before anything began
             await run.status.rest(self._store)
@@ -211,9 +211,9 @@ class Supervisor:
         run.resume()
         await self.in_turn(run, self.join_queue(run.status.job, always=True))
 
-    def leave_queue(self, job_id: str) -> None:
+    def leave_queue(self, key: str) -> None:
         """Take a job out of the queue that is over, or is not to run after all; the next one has its turn."""
-        self.queue.leave(job_id)
+        self.queue.leave(key)
         self.tell_places()
 
     def tell_places(self) -> None:
@@ -226,9 +226,9 @@ class Supervisor:
         while self._news:
             self._news = False
             before, self._told = self._told, self.queue.places()
-            for job_id, place in self._told.items():
-                run = self._running.runs.get(job_id)
-                if run is not None and before.get(job_id) != place:
+            for key, place in self._told.items():
+                run = self._running.runs.get(key)
+                if run is not None and before.get(key) != place:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
@@ -237,14 +237,14 @@ class Supervisor:
             tracing.enter(run.status.span)  # never left: the task ends with the job
         over = asyncio.Event()
         beat = asyncio.create_task(self._heartbeat(run, over))
-        job_id = run.status.job.job_id
+        key = run.status.job.key
         try:
             if work is not None:
                 await work
             while run.status.job.state in _STOPPED and not run.status.lost:
                 await self._rest(run)
         except Exception:  # noqa: BLE001 a job must end in a state, whatever happened
-            _log.exception("job failed on a bug", job_id=job_id)
+            _log.exception("job failed on a bug", job_id=run.status.job.job_id)
             message = "the executor failed on a bug; its log has the traceback. Finished work is kept."
             await run.status.end(
                 JobState.FAILED, JobError(kind="Internal", reason="INTERNAL_BUG", message=message), self._store
@@ -252,15 +252,15 @@ class Supervisor:
         finally:
             over.set()  # what a cancelled call to Redis or to the history raises may be taken for their error
             beat.cancel()
-            self._services.forget_workers(job_id)
-            self.leave_queue(job_id)
+            self._services.forget_workers(key)
+            self.leave_queue(key)
         await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
-        if job_id not in self._store.unsaved:
-            await self._leases.release(job_id, ended=self._has_ended(run))
+        if key not in self._store.unsaved:
+            await self._leases.release(key, ended=self._has_ended(run))
             if self._has_ended(run):
-                await self._env_values.forget(job_id)
+                await self._env_values.forget(key)
         if run.status.lost:
-            self._running.drop(job_id)
+            self._running.drop(key)
             return
         self.costs.learn(run.status.job, run.status.metrics.seconds_per_row)
         self.forget_old_runs()
@@ -278,12 +278,12 @@ class Supervisor:
         if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # to look through all at the end of each would take its time
             return
         ended = [
-            job_id
-            for job_id, run in runs.items()
-            if run.status.job.state.terminal and job_id not in tasks and job_id not in self._store.unsaved
+            key
+            for key, run in runs.items()
+            if run.status.job.state.terminal and key not in tasks and key not in self._store.unsaved
         ]
-        for job_id in ended[:-_RUNS_KEPT]:
-            del runs[job_id]
+        for key in ended[:-_RUNS_KEPT]:
+            del runs[key]
 
     async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
         """Keep the lease until the run is over; where that was interrupted, history says whether the job is ours."""
@@ -292,11 +292,11 @@ class Supervisor:
             await asyncio.sleep(self._leases.lease_seconds / 3)
             in_time = time.monotonic() - beaten < self._leases.lease_seconds
             beaten = time.monotonic()
-            kept = await self._leases.renew(run.status.job.job_id)
+            kept = await self._leases.renew(run.status.job.key)
             if not (kept and in_time):
                 await self._check_ours(run)
             if not run.status.lost:  # else they may be those of a job that has ended elsewhere
-                await self._env_values.renew(run.status.job.job_id, run.status.env)
+                await self._env_values.renew(run.status.job.key, run.status.env)
 
     async def _check_ours(self, run: JobRun) -> None:
         job = run.status.job
@@ -308,13 +308,13 @@ class Supervisor:
             return
         if stored is not None and not same_attempt(stored, job):
             database.jobs.put(stored)
-            self._running.lose(job.job_id)
+            self._running.lose(job.key)
 
 
 def to_queued_job(job: Job) -> QueuedJob:
     """Return a job as the queue knows it."""
     return QueuedJob(
-        job_id=job.job_id,
+        key=job.key,
         accepted_at=job.created_at,
         database=job.request.database,
         caller=job.initiator,

@@ -58,11 +58,11 @@ class MeasuredJobs:
     def begin(self, job: Job) -> None:
         """Take in a job where somebody asks for measures; what executors did for it before, they have told."""
         if instruments.JOB_ROWS.is_bound:
-            self._told[job.job_id] = _counts(job.progress if job.attempt > 1 else Progress())
+            self._told[job.key] = _counts(job.progress if job.attempt > 1 else Progress())
 
     def look(self, job: Job, progress: Progress) -> None:
         """Tell what a job has more than at the last look."""
-        told = self._told.get(job.job_id)
+        told = self._told.get(job.key)
         if told is None:
             return
         kind = job_kind(job)
@@ -74,24 +74,24 @@ class MeasuredJobs:
 
     def end(self, job: Job) -> None:
         """Tell of a job that has ended here, once."""
-        if job.job_id not in self._told:
+        if job.key not in self._told:
             return
         self.look(job, job.progress)
-        self.forget(job.job_id)
+        self.forget(job.key)
         took = max(0.0, (job.ended_at or job.updated_at) - (job.started_at or job.created_at))
         instruments.JOB_DURATION.record(took, _state(job))
         instruments.JOB_ENDS.add(1, _state(job))
 
-    def forget(self, job_id: str) -> None:
+    def forget(self, key: str) -> None:
         """Forget a job that somebody else has."""
-        self._told.pop(job_id, None)
+        self._told.pop(key, None)
 
     async def follow(self, runs: Mapping[str, MeasuredRun], at_work: Collection[str]) -> None:
         """Look at all jobs that are at work once a second, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            for job_id in list(at_work):
-                run = runs.get(job_id)
+            for key in list(at_work):
+                run = runs.get(key)
                 if run is not None and not run.status.job.state.terminal:
                     self.look(run.status.job, run.status.metrics.progress())
 

@@ -22,6 +22,7 @@ import structlog
 
 from leman_core.model.databases import Registrations
 from leman_core.model.job import AT_REST, OPEN, Job, JobError, JobState, same_attempt
+from leman_core.model.keys import id_in_key, job_key
 from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.view import RefreshSpec
 from leman_core.storage.database_roots import DatabaseRoots
@@ -47,12 +48,12 @@ _PLACE_SECONDS = 20.0
 class TakesJobsOver(Protocol):
     """What takes jobs over."""
 
-    async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
+    async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
         """Take over jobs of a database that nobody has."""
         ...
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the ids of a database's open jobs that are not this executor's."""
+        """Return the keys of a database's open jobs that are not this executor's."""
         ...
 
 
@@ -116,7 +117,7 @@ class AbandonedJobs:
             self._seen.clear()
             return
         abandoned, self._seen = _by_place(candidates, free & self._seen), free
-        await asyncio.gather(*(self._take_over(place, job_ids) for place, job_ids in abandoned.items()))
+        await asyncio.gather(*(self._take_over(place, keys) for place, keys in abandoned.items()))
 
     async def look_into_histories(self) -> None:
         """Find open jobs of registered databases that other executors have or had: Redis may have forgotten them."""
@@ -133,10 +134,10 @@ class AbandonedJobs:
             found |= dict.fromkeys(left or (), root)
         self._left = found
 
-    async def _take_over(self, place: str, job_ids: list[str]) -> None:
-        await self._of_place(place, functools.partial(self._takeovers.take_over_abandoned, place, job_ids))
-        for job_id in job_ids:
-            self._left.pop(job_id, None)
+    async def _take_over(self, place: str, keys: list[str]) -> None:
+        await self._of_place(place, functools.partial(self._takeovers.take_over_abandoned, place, keys))
+        for key in keys:
+            self._left.pop(key, None)
 
     async def _of_place(self, place: str, work: Callable[[], Awaitable[T]]) -> T | None:
         """Do what is about one database; where that fails or takes long, it is left alone for a while."""
@@ -159,8 +160,8 @@ class AbandonedJobs:
 
 def _by_place(jobs: dict[str, str], wanted: Iterable[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = defaultdict(list)
-    for job_id in sorted(wanted):
-        found[jobs[job_id]].append(job_id)
+    for key in sorted(wanted):
+        found[jobs[key]].append(key)
     return found
 
 
@@ -172,7 +173,7 @@ _PAUSING = frozenset({JobState.PAUSING, JobState.PAUSED})
 class Takeovers:
     """The takeovers of one executor, for one event loop.
 
-    `waiting`: jobs of other executors whose lease is waited for, by id.
+    `waiting`: jobs of other executors whose lease is waited for, by key.
     """
 
     def __init__(self, shared: ManagerDeps, supervisor: Supervisor) -> None:
@@ -215,17 +216,18 @@ class Takeovers:
 
     def take_over_when_free(self, database: JobDatabase, job_id: str) -> None:
         """Take over a job that another executor runs or ran, as soon as that one's lease is free."""
-        if job_id in self.waiting or self._is_ours(job_id):
+        key = job_key(database.path, job_id)
+        if key in self.waiting or self._is_ours(key):
             return
         task = asyncio.create_task(self._wait_and_adopt(database, job_id))
-        self.waiting[job_id] = task
-        task.add_done_callback(lambda _: self.waiting.pop(job_id, None))
+        self.waiting[key] = task
+        task.add_done_callback(lambda _: self.waiting.pop(key, None))
 
-    def _is_ours(self, job_id: str) -> bool:
+    def _is_ours(self, key: str) -> bool:
         """Tell whether this executor runs the job, or has its end, which history does not have yet."""
-        return job_id in self._running.runs or job_id in self._store.unsaved
+        return key in self._running.runs or key in self._store.unsaved
 
-    async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
+    async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
         """Take over jobs of a database that nobody has.
 
         Raises:
@@ -233,11 +235,11 @@ class Takeovers:
         """
         database = await self.open(path, take_over=False)
         await database.reload()
-        for job_id in job_ids:
-            self.take_over_when_free(database, job_id)
+        for key in keys:
+            self.take_over_when_free(database, id_in_key(key))
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the ids of a database's open jobs that are not this executor's; where it is alone it takes them over.
+        """Return the keys of a database's open jobs that are not this executor's; where it is alone it takes them over.
 
         Raises:
             LemanError: the database cannot be read.
@@ -245,16 +247,17 @@ class Takeovers:
         database = await self.open(path, take_over=self._leases.is_alone)
         await database.reload()
         found, _ = database.jobs.listed(JobFilter(states=OPEN))
-        return [job.job_id for job in found if job.job_id not in self._running.runs]
+        keys = (job_key(path, job.job_id) for job in found)
+        return [key for key in keys if key not in self._running.runs]
 
     async def finish(self, job: Job) -> None:
         """Wait for the end of the job's takeover, where history has it already as this executor's."""
-        task = self.waiting.get(job.job_id)
+        task = self.waiting.get(job.key)
         if task is not None and job.executor == self._supervisor.executor_id:
             await asyncio.wait((task,))
 
     async def _wait_and_adopt(self, database: JobDatabase, job_id: str) -> None:
-        told = False
+        key, told = job_key(database.path, job_id), False
         try:
             while (doubt := await self._look(database, job_id)) is not None:
                 if not told:
@@ -267,8 +270,8 @@ class Takeovers:
             _log.exception("job not taken over", job_id=job_id)
         else:
             return
-        if not self._is_ours(job_id):
-            await self._leases.release(job_id)
+        if not self._is_ours(key):
+            await self._leases.release(key)
 
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
@@ -276,19 +279,21 @@ class Takeovers:
         Where nobody can tell the values of its environment now, leave it as it is, for whoever looks next, and return
         why.
         """
-        job = database.jobs.get(job_id)
+        key, job = job_key(database.path, job_id), database.jobs.get(job_id)
         if job is not None:
             await self._until_free(job)
+        else:
+            await self._leases.acquire(key, database.path)  # an earlier release's note of it ends with that
         await database.reload()
         job = database.jobs.get(job_id)
         if job is None or job.state.terminal:
-            await self._leases.release(job_id, ended=True)
-            await self._env_values.forget(job_id)
+            await self._leases.release(key, ended=True)
+            await self._env_values.forget(key)
             return None
         try:
-            env = await self._env_values.find(job.job_id) if job.env_names and self._goes_on(job) else NO_ENV
+            env = await self._env_values.find(key) if job.env_names and self._goes_on(job) else NO_ENV
         except Unavailable as error:
-            await self._leases.release(job_id)
+            await self._leases.release(key)
             return error
         await self._adopt(job, env)
         return None
@@ -310,10 +315,10 @@ class Takeovers:
         with each attempt, so that two executors that live do not take the job from one another.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None
-        while (answer := await self._leases.acquire(job.job_id, job.request.database)) is not LeaseOutcome.OURS:
+        while (answer := await self._leases.acquire(job.key, job.request.database)) is not LeaseOutcome.OURS:
             now = time.monotonic()
             unknown_since = (unknown_since or now) if answer is LeaseOutcome.UNKNOWN else None
-            patience = self._leases.patience(job.attempt, lost=self._running.was_lost(job.job_id))
+            patience = self._leases.patience(job.attempt, lost=self._running.was_lost(job.key))
             if unknown_since is not None and now - unknown_since >= patience:
                 return
             if unknown_since == now:
@@ -338,7 +343,7 @@ class Takeovers:
             updated_at=time.time(),
         )
         if not same_attempt(await self._store.save(job), job):
-            await self._leases.release(job.job_id)
+            await self._leases.release(job.key)
             return
         if job.state is JobState.CANCELLING:
             await self._end_for_another(replace(job, state=JobState.CANCELLED))
@@ -354,7 +359,7 @@ class Takeovers:
             return
         run = self._supervisor.run_of(job, env)
         run.status.note("state", "taken over from an executor that died or was stopped")
-        self._running.runs[job.job_id] = run
+        self._running.runs[job.key] = run
         if pausing:
             self._supervisor.start(run, None)
             return
@@ -366,7 +371,7 @@ class Takeovers:
 
         Its earlier attempts are refused first, as its last executor may only be frozen.
         """
-        async with self._leases.kept(job.job_id):
+        async with self._leases.kept(job.key):
             try:
                 await begin_attempt(self._services.commits, job)
             except LemanError as error:  # who commits by the same coordinator cannot reach it either
@@ -374,9 +379,9 @@ class Takeovers:
             self._running.measured.begin(job)
             now = time.time()
             kept = await self._store.save(replace(job, updated_at=now, ended_at=now))
-        if job.job_id not in self._store.unsaved:
-            await self._leases.release(job.job_id, ended=kept.state.terminal)
-            await self._env_values.forget(job.job_id)
+        if job.key not in self._store.unsaved:
+            await self._leases.release(job.key, ended=kept.state.terminal)
+            await self._env_values.forget(job.key)
 
     async def _with_stored(self, job: Job) -> Job:
         """Return an abandoned job with the number of rows that it stored, which a plan counts."""
@@ -397,7 +402,7 @@ class Takeovers:
 
         For a job that waits for its turn, or is paused, its state says so already.
         """
-        if job.state.terminal or job.state in AT_REST or self._running.here(job.job_id) is None:
+        if job.state.terminal or job.state in AT_REST or self._running.run_of(job) is None:
             return
         try:
             await self._store.save(replace(job, handed_back=job.handed_back + 1, updated_at=time.time()))

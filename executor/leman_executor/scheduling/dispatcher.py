@@ -87,7 +87,7 @@ class ExecutorEndpoint:
 
     host: str
     port: int
-    job_id: str
+    job_key: str
     secret: str
     #: The only certificate that the dispatcher shows, in PEM; empty: the link is in the clear.
     certificate: str = ""
@@ -198,18 +198,18 @@ class Dispatcher:
         if self._server is not None:
             self._server.close()
 
-    def open(self, job_id: str, unit_source: UnitSource, context: WorkContext) -> ExecutorEndpoint:
+    def open(self, job_key: str, unit_source: UnitSource, context: WorkContext) -> ExecutorEndpoint:
         """Let workers of a job connect, and return what they need for that; they are sent the context then."""
         if self._server is None:
             raise RuntimeError("the dispatcher is not started")
         secret = secrets.token_hex(32)
-        self._open_jobs[job_id] = _OpenJob(secret, unit_source, context)
+        self._open_jobs[job_key] = _OpenJob(secret, unit_source, context)
         port = self._server.sockets[0].getsockname()[1]
-        return ExecutorEndpoint(self._host, port, job_id, secret, self._certificate)
+        return ExecutorEndpoint(self._host, port, job_key, secret, self._certificate)
 
-    def stop_units(self, job_id: str) -> None:
+    def stop_units(self, job_key: str) -> None:
         """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
-        for link in self._links.get(job_id, ()):
+        for link in self._links.get(job_key, ()):
             link.stop()
 
     async def close(self, endpoint: ExecutorEndpoint) -> None:
@@ -217,9 +217,9 @@ class Dispatcher:
 
         The connection of a worker that hangs is cut off. The job's workers of a later `open` are left alone.
         """
-        opened = self._open_jobs.get(endpoint.job_id)
+        opened = self._open_jobs.get(endpoint.job_key)
         if opened is not None and opened.secret == endpoint.secret:
-            del self._open_jobs[endpoint.job_id]
+            del self._open_jobs[endpoint.job_key]
         workers = self._workers.pop(endpoint.secret, set())
         if not workers:
             return
@@ -246,7 +246,7 @@ class Dispatcher:
     ) -> None:
         task = asyncio.current_task()
         workers = self._workers.setdefault(hello.secret, set())
-        links = self._links.setdefault(hello.job_id, set())
+        links = self._links.setdefault(hello.job_key, set())
         if task is None:
             return
         link = _Link(f"worker {next(self._numbers)} ({hello.worker})", reader, writer)
@@ -257,12 +257,12 @@ class Dispatcher:
         finally:
             workers.discard(task)
             links.discard(link)
-            if not links and self._links.get(hello.job_id) is links:
-                del self._links[hello.job_id]
+            if not links and self._links.get(hello.job_key) is links:
+                del self._links[hello.job_key]
 
     def _opened(self, hello: WorkerMessage) -> _OpenJob | None:
         """Return the job of a worker that knows its secret."""
-        opened = self._open_jobs.get(hello.job_id) if isinstance(hello, Hello) else None
+        opened = self._open_jobs.get(hello.job_key) if isinstance(hello, Hello) else None
         if opened is None or not isinstance(hello, Hello):
             return None
         return opened if hmac.compare_digest(opened.secret.encode(), hello.secret.encode()) else None

@@ -26,12 +26,12 @@ class LocalRunner:
         Raises:
             Cancelled: The job was asked to stop.
         """
-        job_id = context.job_id
-        if job_id in self._cancelled:
-            raise Cancelled(job_id)
+        job_key = context.key
+        if job_key in self._cancelled:
+            raise Cancelled(job_key)
         stop, ended = threading.Event(), asyncio.Event()
-        self._running[job_id] = stop, ended
-        pool = ThreadPoolExecutor(count, thread_name_prefix=f"sql-{job_id}")
+        self._running[job_key] = stop, ended
+        pool = ThreadPoolExecutor(count, thread_name_prefix=f"sql-{job_key}")
         try:
             workers = [
                 asyncio.ensure_future(_worker(f"thread {n}", unit_source, context, pool, stop)) for n in range(count)
@@ -43,34 +43,34 @@ class LocalRunner:
                 await asyncio.gather(*workers, return_exceptions=True)
         finally:
             await run_in_job_thread(pool.shutdown)
-            self._running.pop(job_id, None)
+            self._running.pop(job_key, None)
             ended.set()
-        if job_id in self._cancelled:
-            raise Cancelled(job_id)
+        if job_key in self._cancelled:
+            raise Cancelled(job_key)
 
-    async def stop_job(self, job_id: str) -> None:
+    async def stop_job(self, job_key: str) -> None:
         """Stop what runs for the job, and wait until nothing does any more."""
-        running = self._running.get(job_id)
+        running = self._running.get(job_key)
         if running is not None:
             running[0].set()
             await running[1].wait()
 
-    def stop_units(self, job_id: str) -> None:
+    def stop_units(self, job_key: str) -> None:
         """Have the threads of a job give back what they have at hand, checkpointed as far as it is, and end."""
-        running = self._running.get(job_id)
+        running = self._running.get(job_key)
         if running is not None:
             running[0].set()
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_key: str) -> None:
         """Stop the units of a job at the next safe point, and start no more; from any thread."""
-        self._cancelled.add(job_id)
-        running = self._running.get(job_id)
+        self._cancelled.add(job_key)
+        running = self._running.get(job_key)
         if running is not None:
             running[0].set()
 
-    def forget(self, job_id: str) -> None:
+    def forget(self, job_key: str) -> None:
         """Forget that a job was cancelled, as it is over."""
-        self._cancelled.discard(job_id)
+        self._cancelled.discard(job_key)
 
 
 async def _worker(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from leman_core.model.job import Stall
+from leman_core.model.keys import id_in_key
 from leman_core.model.row_positions import RowRange
 from leman_core.model.work import FragmentResult, WorkUnit
 from leman_executor.scheduling.crash_tracker import CrashTracker, describe_rows, rows_in_flight
@@ -104,8 +105,8 @@ def _stall(fragment_id: int, wait: _Wait, seconds: float) -> Stall:
 
 
 def _holder(hold: str) -> str:
-    """Return the job in "start-end-job#attempt=mark"."""
-    return hold.split("-", 2)[-1].rpartition("=")[0].partition("#")[0] or "another job"
+    """Return the id of the job in "start-end-key#attempt=mark"."""
+    return id_in_key(hold.split("-", 2)[-1].rpartition("=")[0].partition("#")[0]) or "another job"
 
 
 _NOWHERE = RowRange(0, 0)

@@ -27,6 +27,7 @@ import pyarrow as pa
 from pyspark import SparkFiles, TaskContext
 from pyspark.resource import ResourceInformation
 
+from leman_core.model.keys import id_in_key
 from leman_core.model.plan import FragmentTask, Reason
 from leman_core.model.row_positions import RowRange
 from leman_core.model.udf import CheckpointBounds, ErrorPolicy, UdfKind
@@ -164,7 +165,7 @@ class Caller:
             FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
         """
         task = _worker_tasks.decode(worker_task)
-        data = self._asked(task.function, Request(worker_task, state, task.hello.job_id))
+        data = self._asked(task.function, Request(worker_task, state, id_in_key(task.hello.job_key)))
         if data is None:
             if self._pool_is_gone():
                 self._end_parent()

@@ -353,12 +353,12 @@ class SparkRunner:
         """The reason why no job can run at present; None: jobs can run."""
         return self._readiness.trouble
 
-    def busy_for(self, job_id: str) -> str:
+    def busy_for(self, job_key: str) -> str:
         """Return the reason why workers of a job have to wait, where a cluster has no room for them; else empty."""
         if self.on_demand and not self.started:
             return "Spark starts, which takes some seconds"
         trouble = self.trouble
-        return self._readiness.busy or (trouble.message if trouble else "") or self._waits.get(job_id, "")
+        return self._readiness.busy or (trouble.message if trouble else "") or self._waits.get(job_key, "")
 
     @property
     def lacks_archive(self) -> bool:
@@ -444,35 +444,35 @@ class SparkRunner:
         """
         if self.on_demand and not self.started:
             await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
-        job_id = address.job_id
-        hello, name = Hello(job_id, address.secret), context.process_name(self._salt)
+        job_key = address.job_key
+        hello, name = Hello(job_key, address.secret), context.process_name(self._salt)
         worker_task = WorkerTask(address.host, address.port, hello, address.certificate, name)
-        own, call = self._begin_job(job_id, msgspec.json.encode(worker_task).decode(), count, profile)
-        calls = self._calls.setdefault(job_id, set())
+        own, call = self._begin_job(job_key, msgspec.json.encode(worker_task).decode(), count, profile)
+        calls = self._calls.setdefault(job_key, set())
         calls.add(call)
         call.add_done_callback(calls.discard)
         loop = asyncio.get_running_loop()
         call.add_done_callback(lambda _: self._stand_later(loop))
         try:
-            await self._until_done(job_id, own, call, None if additional else profile)
+            await self._until_done(job_key, own, call, None if additional else profile)
         except asyncio.CancelledError:
             asyncio.get_running_loop().call_later(_LINGER_SECONDS, self._cut_off, own, call)
             raise
 
     def _begin_job(
-        self, job_id: str, worker_task: str, count: int, profile: SlotProfile | None
+        self, job_key: str, worker_task: str, count: int, profile: SlotProfile | None
     ) -> tuple[str, Future[None]]:
         """Begin a Spark job, or take the one that waits, and return a tag that no other one has, with its call."""
-        standing = self._standing_for(count, profile) if job_id not in self._cancelled else None
+        standing = self._standing_for(count, profile) if job_key not in self._cancelled else None
         if profile is None:  # the next job is likely to ask for as many
             self._standing_count = max(self._standing_count, min(count, os.cpu_count() or 1))
         if standing is not None:
-            self._given[standing.tag] = job_id
+            self._given[standing.tag] = job_key
             standing.call.add_done_callback(lambda _: self._given.pop(standing.tag, None))
             standing.give(worker_task, count)
             return standing.tag, standing.call
-        own = f"{job_id}-{uuid.uuid4().hex}"
-        return own, self._threads.submit(self._run_spark_job, (job_id, own), worker_task, count, profile)
+        own = f"{job_key}-{uuid.uuid4().hex}"
+        return own, self._threads.submit(self._run_spark_job, (job_key, own), worker_task, count, profile)
 
     def _standing_for(self, count: int, profile: SlotProfile | None) -> IdleTasks | None:
         """Return the tasks that wait, for a job; where they are of no use to it, they end: it may need their slots."""
@@ -504,7 +504,7 @@ class SparkRunner:
             standing.call.add_done_callback(lambda _: standing.close())
             self._standing = standing
 
-    async def _until_done(self, job_id: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
+    async def _until_done(self, job_key: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
         """Wait for a Spark job, and cut it off where the cluster cannot run it, or give it executors of a profile.
 
         That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or no
@@ -519,7 +519,7 @@ class SparkRunner:
             error = self.trouble or await asyncio.to_thread(self._readiness.hindrance, tag, begin)
             if executors is not None:
                 error = error or await asyncio.to_thread(executors.check)
-                self._waits[job_id] = executors.why
+                self._waits[job_key] = executors.why
             if error is not None:
                 self._cut_off(tag, call)
                 raise error.with_traceback(None)
@@ -556,9 +556,9 @@ class SparkRunner:
             if not wait(calls, _CANCEL_SECONDS).not_done:
                 return
 
-    def _cancel_now(self, context: SparkContext, job_id: str) -> None:
-        given = [own for own, job in list(self._given.items()) if job == job_id]
-        for tag in (job_id, *given):
+    def _cancel_now(self, context: SparkContext, job_key: str) -> None:
+        given = [own for own, job in list(self._given.items()) if job == job_key]
+        for tag in (job_key, *given):
             context.cancelJobsWithTag(tag)
 
     def forget(self, tag: str) -> None:

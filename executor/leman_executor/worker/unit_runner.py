@@ -153,7 +153,7 @@ class UnitRunner:
         return FragmentReader(context.uri, context.read_version, context.manifest)
 
     def _fragment(self, work: FragmentWork, reader: FragmentReader, keeper: _ReservationKeeper) -> FragmentResult:
-        scope = work.scope
+        scope = self._context.scope(work.scope)
         busy: tuple[RowRange, ...] = ()
         holds: tuple[str, ...] = ()
         found: tuple[CheckpointRef, ...] = ()

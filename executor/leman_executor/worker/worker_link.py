@@ -35,7 +35,8 @@ LENGTH_BYTES = 4
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """The first message of a worker."""
 
-    job_id: str
+    #: Of the job, see `leman_core.model.keys.job_key`.
+    job_key: str
     secret: str
     #: The name of the worker, for people.
     worker: str = ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import threading
 import time
 from collections.abc import Iterator
@@ -106,7 +107,7 @@ class Contest:
     def scope(self) -> str:
         """What the fragment's rows are reserved under."""
         (task,) = PlanMaker(LanceTables()).plan(BackfillSpec(self.database, "t", "y")).tasks
-        return f"{task.fragment_id}:{task.fingerprint}"
+        return f"{hashlib.blake2b(self.uri.encode(), digest_size=8).hexdigest()}:{task.fragment_id}:{task.fingerprint}"
 
     def values(self) -> dict[int, Any]:
         data = lance.dataset(self.uri).to_table(columns=["x", "y"])

@@ -8,8 +8,9 @@ import pytest
 import redis
 from cryptography.fernet import Fernet
 
+from leman_core.model.keys import job_key
 from leman_core.model.service_errors import Unavailable
-from leman_executor.coordination.env_values import EnvValues, env_values_key
+from leman_executor.coordination.env_values import EnvFolder, EnvValues, env_values_key
 from leman_executor.coordination.leases import JobLeases
 from tests.redis_process import RedisProcess
 
@@ -96,6 +97,16 @@ def test_a_redis_that_is_away_holds_up_no_job_and_proves_nothing(tmp_path):
             await gone.find("j")
 
     use(gone, work)
+
+
+def test_jobs_of_a_copied_database_have_no_values_and_those_kept_by_an_earlier_release_have_one_job(tmp_path):
+    EnvFolder(str(tmp_path)).keep("j", ENV)
+    values = EnvValues("", str(tmp_path))
+
+    async def work() -> None:
+        assert [await values.find(job_key(path, "j")) for path in ("/lake", "/copy", "/lake")] == [ENV, None, ENV]
+
+    use(values, work)
 
 
 def test_a_folder_keeps_them_although_redis_and_all_services_have_gone(tmp_path):

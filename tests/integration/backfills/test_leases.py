@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import redis
 
+from leman_core.model.keys import job_key
 from leman_core.model.service_errors import InvalidArgument
+from leman_executor.coordination.env_values import env_values_key
 from leman_executor.coordination.leases import JobLeases, LeaseOutcome, check_accepted
 from tests.redis_process import RedisProcess
 
@@ -224,6 +226,22 @@ def test_a_job_is_open_until_its_end_and_free_once_its_holder_is_gone(server):
     known = {"j": "/lake"}
     ours = LeaseOutcome.OURS
     assert answers == [ours, known, {"k"}, None, False, known, None, {"j"}, ours, None, known, ours, None, {}]
+
+
+def test_what_an_earlier_release_noted_by_a_jobs_id_counts_for_the_job_of_the_database_that_it_noted(server):
+    leases, client = JobLeases(server.url, "me"), connection(server)
+    ours, copied = (job_key(database, "j") for database in ("/lake", "/copy"))
+    client.set(KEY, "earlier")
+    client.hset("leman:open-jobs", "j", "/lake")
+    client.set(env_values_key("j"), "values")
+
+    async def dies() -> None:
+        client.delete(KEY)
+
+    acquire = [functools.partial(leases.acquire, ours, "/lake"), functools.partial(leases.acquire, copied, "/copy")]
+    answers = asked([leases], *acquire, dies, acquire[0], leases.open_jobs)
+    assert answers == [LeaseOutcome.HELD, LeaseOutcome.OURS, None, LeaseOutcome.OURS, {ours: "/lake", copied: "/copy"}]
+    assert (client.get(env_values_key(ours)), client.get(env_values_key(copied))) == (b"values", None)
 
 
 def test_what_is_under_the_name_of_the_open_jobs_harms_nobody(server):

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from leman_core.model.job import Attempt, Job
+from leman_core.model.keys import id_in_key
 from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import LemanError
@@ -70,34 +71,34 @@ class BusySpark:
         self._stopped: set[str] = set()
 
     async def run_workers(self, _address: object, context: WorkContext, *_: object, **_more: object) -> None:
-        if context.job_id in self._stopped:
+        if context.key in self._stopped:
             raise Cancelled(context.job_id)
-        running = self._running[context.job_id] = self._loop.create_future()
+        running = self._running[context.key] = self._loop.create_future()
         self.started.append(context.job_id)
         self.contexts[context.job_id] = context
         self.at_work.set()
         await running
 
-    async def stop_job(self, job_id: str) -> None:
-        self.stopped.append(job_id)
+    async def stop_job(self, key: str) -> None:
+        self.stopped.append(id_in_key(key))
 
     def slots(self, here: int) -> int:
         return here
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, key: str) -> None:
         """From any thread."""
-        self.cancelled.append(job_id)
-        self._loop.call_soon_threadsafe(self._stop, job_id)
+        self.cancelled.append(id_in_key(key))
+        self._loop.call_soon_threadsafe(self._stop, key)
 
-    def _stop(self, job_id: str) -> None:
-        self._stopped.add(job_id)
-        running = self._running.get(job_id)
+    def _stop(self, key: str) -> None:
+        self._stopped.add(key)
+        running = self._running.get(key)
         if running is not None and not running.done():
-            running.set_exception(Cancelled(job_id))
+            running.set_exception(Cancelled(id_in_key(key)))
 
-    def forget(self, job_id: str) -> None:
-        self._running.pop(job_id, None)
-        self._stopped.discard(job_id)
+    def forget(self, key: str) -> None:
+        self._running.pop(key, None)
+        self._stopped.discard(key)
 
 
 class Planner:

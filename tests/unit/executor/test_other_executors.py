@@ -42,11 +42,11 @@ class Holders:
         self.not_told = 0
         self.unknown = False
 
-    async def holder(self, job_id: str) -> str | None:
+    async def holder(self, key: str) -> str | None:
         if self.unknown:
             self.not_told += 1
             return ""
-        owner = self._keys.get(job_id)
+        owner = self._keys.get(key)
         return None if owner in (None, self._name) else self._addresses.get(owner, "")
 
 
@@ -94,7 +94,7 @@ class Both(Pair):
 
     async def taken_over_by_second(self, job_id: str) -> None:
         """Have the second one get a job whose lease it is given."""
-        self.keys[job_id] = "second"
+        self.keys[self.key(job_id)] = "second"
         await self.second.jobs.open_database(self.database)
         await self.second.works()
 
@@ -142,9 +142,9 @@ def test_what_only_the_one_that_has_the_job_can_do_is_done_there_for_the_same_ca
             monkeypatch.setattr(pair.first.jobs, "update", noted)
             mask = FieldMask(paths=["priority"])
             job = (await pair.call("UpdateJob", job_id=job_id, priority=7, update_mask=mask)).job
-            assert (job.priority, pair.first.running.runs[job_id].status.job.priority) == (7, 7)
+            assert (job.priority, pair.first.running.runs[pair.key(job_id)].status.job.priority) == (7, 7)
             assert [caller and (caller.name, caller.shown_by) for caller in callers] == [("token", "token")]
-            pair.first.running.runs[job_id].status.metrics.commit_seconds = 5.0
+            pair.first.running.runs[pair.key(job_id)].status.metrics.commit_seconds = 5.0
             assert (await pair.call("GetJob", job_id=job_id)).job.progress.commit_duration.seconds == 5
             assert (await pair.call("PauseJob", job_id=job_id)).job.state == State.STATE_PAUSING
             resumed = (await pair.call("ResumeJob", job_id=job_id)).job.state
@@ -181,7 +181,7 @@ def test_the_job_of_an_executor_that_is_gone_is_waited_for(tmp_path):
             await asyncio.wait((cancelling,), timeout=0.1)
             assert not cancelling.done(), "it may be taken over"
             pair.leases[0].frozen = True
-            del pair.keys[job_id]
+            del pair.keys[pair.key(job_id)]
             assert (await cancelling).job.state in (State.STATE_CANCELLING, State.STATE_CANCELLED)
             assert (await pair.call("WaitJob", job_id=job_id)).job.attempt == 2
 
@@ -201,12 +201,12 @@ def test_a_watch_tells_what_happens_elsewhere_and_goes_on_when_that_one_is_gone(
                         return
 
             await until(lambda message: message.events)
-            pair.first.running.runs[job_id].status.note("wait", "something is away")
-            await pair.first.running.runs[job_id].status.publish()
+            pair.first.running.runs[pair.key(job_id)].status.note("wait", "something is away")
+            await pair.first.running.runs[pair.key(job_id)].status.publish()
             await until(lambda message: any("is away" in event.message for event in message.events))
             pair.leases[0].frozen = True
             await pair.servers[0].server.stop(0)
-            del pair.keys[job_id]
+            del pair.keys[pair.key(job_id)]
             await until(lambda message: message.job.attempt == 2 and message.job.state == State.STATE_RUNNING)
             await pair.call("CancelJob", job_id=job_id)
             await until(lambda message: message.job.state == State.STATE_CANCELLED)
@@ -239,7 +239,7 @@ def test_a_watch_does_not_stay_with_an_executor_that_began_anew_and_has_the_job_
             watched = asyncio.ensure_future(until_progress())
             await told.wait()
             await pair.taken_over_by_second(job_id)
-            status = pair.second.running.runs[job_id].status
+            status = pair.second.running.runs[pair.key(job_id)].status
             status.metrics.rows_total, status.metrics.commit_seconds = 1, 5.0
             await status.publish()
             assert await watched == 2
@@ -267,7 +267,7 @@ def test_a_watch_stays_with_a_silent_executor_while_nobody_can_tell_who_has_the_
 
             watched = asyncio.ensure_future(until_progress())
             await told.wait()
-            holders, status = pair.holders["second"], pair.first.running.runs[job_id].status
+            holders, status = pair.holders["second"], pair.first.running.runs[pair.key(job_id)].status
             holders.unknown = True
             while holders.not_told < 3:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)

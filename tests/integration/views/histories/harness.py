@@ -66,10 +66,10 @@ class ThreadWorkers:
     async def run_workers(
         self, address: ExecutorEndpoint, context: WorkContext, count: int, *_: Any, **_more: Any
     ) -> None:
-        if address.job_id in self._cancelled:
-            raise Cancelled(address.job_id)
+        if address.job_key in self._cancelled:
+            raise Cancelled(address.job_key)
         self.jobs += 1
-        task = WorkerTask(address.host, address.port, Hello(address.job_id, address.secret), address.certificate)
+        task = WorkerTask(address.host, address.port, Hello(address.job_key, address.secret), address.certificate)
         loop = asyncio.get_running_loop()
         await asyncio.gather(*(loop.run_in_executor(self._pool, run_worker, task) for _ in range(count)))
 

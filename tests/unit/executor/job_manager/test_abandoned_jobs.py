@@ -35,10 +35,10 @@ class TakesOver:
         self.taken: list[tuple[str, list[str]]] = []
         self.asked: list[str] = []
 
-    async def take_over_abandoned(self, path: str, job_ids: Iterable[str]) -> None:
+    async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
         self.asked.append(path)
         self._check(path)
-        self.taken.append((path, list(job_ids)))
+        self.taken.append((path, list(keys)))
 
     async def left_in(self, path: str) -> list[str]:
         self.asked.append(path)
@@ -203,10 +203,10 @@ def test_the_look_goes_on_after_a_bug():
 def test_a_killed_executors_job_goes_on_elsewhere_though_nobody_asks(database):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
-        assert pair.open_jobs == {job_id: pair.database}
+        assert pair.open_jobs == {pair.key(job_id): pair.database}
         searching = asyncio.create_task(pair.second.jobs.follow_abandoned(None, DatabaseRoots(), 0.05))
         pair.leases[0].frozen = True
-        del pair.keys[job_id]
+        del pair.keys[pair.key(job_id)]
         await pair.second.works()
         seen = await pair.second.job(job_id)
         assert (seen.state, seen.attempt) == (JobState.RUNNING, 2)
@@ -223,9 +223,9 @@ def test_who_looks_into_histories_waits_for_no_lease_that_somebody_holds(databas
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
         takeovers = pair.second.jobs._takeovers
-        assert await takeovers.left_in(pair.database) == [job_id]
+        assert await takeovers.left_in(pair.database) == [pair.key(job_id)]
         assert not takeovers.waiting
         await pair.second.jobs.open_database(pair.database)
-        assert set(takeovers.waiting) == {job_id}, "who is asked for its jobs waits, as ever"
+        assert set(takeovers.waiting) == {pair.key(job_id)}, "who is asked for its jobs waits, as ever"
 
     with_two(database, scenario)

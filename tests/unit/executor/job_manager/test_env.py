@@ -9,6 +9,7 @@ import pytest
 
 from leman.v1 import jobs_pb2
 from leman_core.model.job import Job, JobState
+from leman_core.model.keys import job_key
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, PermissionDenied, Unavailable
 from leman_core.model.udf import UdfKind
 from leman_core.server.callers import CURRENT, make_caller
@@ -75,10 +76,10 @@ def test_workers_have_the_values_and_history_has_the_names(database):
         told = executor.spark.contexts[job.job_id]
         assert told.env == ENV
         assert "canary" not in repr(told)
-        assert values.kept == {job.job_id: ENV}
+        assert values.kept == {job_key(database, job.job_id): ENV}
         await executor.jobs.cancel(database, job.job_id)
         await until(lambda: idle(executor))
-        run = executor.running.here(job.job_id)
+        run = executor.running.here(job_key(database, job.job_id))
         assert run is not None
         assert not run.status.env, "the values are forgotten with the job's end"
         assert (await executor.job(job.job_id)).env_names == ("API_KEY", "B")
@@ -203,7 +204,7 @@ def test_a_job_whose_values_are_lost_fails_and_says_what_to_do(database):
         assert "API_KEY, B" in job.error.message
         assert "again with env" in job.error.message
         assert not pair.second.spark.started, "nothing was computed without them"
-        assert job_id not in pair.keys
+        assert job_key(pair.database, job_id) not in pair.keys
         await pair.second.stop()
 
     asyncio.run(asyncio.wait_for(scenario(), 30))

@@ -114,7 +114,7 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
             raise FailedPrecondition("STORAGE_FULL", "no space left")
 
         monkeypatch.setattr(JobHistory, "save_all", refuse)
-        run, task = executor.running.runs[job.job_id], executor.running.tasks[job.job_id]
+        run, task = executor.running.runs[job.key], executor.running.tasks[job.key]
         task.cancel()  # or the job might come to another end before this one
         await asyncio.wait([task])
         await run.end(
@@ -140,7 +140,7 @@ def test_a_failure_is_told_once_also_where_another_state_is_written_with_it(data
         executor = Executor(database)
         job = await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "")
         await executor.works()
-        task = executor.running.tasks[job.job_id]
+        task = executor.running.tasks[job.key]
         task.cancel()  # or the job might come to another end
         await asyncio.wait([task])
         error = JobError(kind="Internal", reason="INTERNAL_BUG", message="bug")
@@ -166,7 +166,7 @@ def test_runs_of_jobs_with_nothing_to_do_are_forgotten_and_the_jobs_are_not(data
         executor.planner.tasks = ()
         ended = [await executor.jobs.create(BackfillSpec(str(database), "t", "y"), "") for _ in range(12)]
         assert len(executor.running.runs) <= 1 + 2 * 3
-        assert executor.running.here(at_work.job_id) is not None
+        assert executor.running.run_of(at_work) is not None
         for job in ended:
             assert (await executor.job(job.job_id)).state is JobState.DONE
         await executor.stop()

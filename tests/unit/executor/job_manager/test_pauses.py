@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from leman_core.model.job import Job, JobState
+from leman_core.model.keys import job_key
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
 from leman_core.settings import Executor as ExecutorSettings
@@ -117,7 +118,7 @@ def test_pause_and_resume_may_be_sent_again_and_refuse_what_has_ended(tmp_path):
             assert await refused(call(database, "job-0")) == "JOB_NOT_FOUND"
         other = await create(executor)
         await executor.works()
-        executor.running.runs[other].status.update(state=JobState.CANCELLING)
+        executor.running.runs[job_key(database, other)].status.update(state=JobState.CANCELLING)
         assert await refused(executor.jobs.pause(database, other)) == "JOB_CANCELLING"
 
     with_executor(tmp_path, work, ONE)
@@ -219,7 +220,7 @@ def test_a_paused_job_is_its_executors_until_that_one_is_silent(database):
             with pytest.raises(Unavailable, match="another executor"):
                 await call(pair.database, job_id)
         pair.leases[0].frozen = True
-        del pair.keys[job_id]
+        del pair.keys[pair.key(job_id)]
         while (await pair.second.job(job_id)).attempt == 1:  # noqa: ASYNC110 - it tells nobody
             await asyncio.sleep(0.01)
         assert (await pair.second.jobs.resume(pair.database, job_id)).state in (JobState.PENDING, JobState.PLANNING)

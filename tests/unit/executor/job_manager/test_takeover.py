@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from leman_core.model.job import Attempt, Job, JobState
+from leman_core.model.keys import job_key
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import ATTEMPT_FENCED, FailedPrecondition
 from leman_core.model.view import RefreshSpec
@@ -40,27 +42,27 @@ class Leases:
     def patience(self, attempt: int, *, lost: bool) -> float:
         return 3600.0 if lost else attempt * 4 * LEASE_SECONDS
 
-    async def acquire(self, job_id: str, database: str = "") -> LeaseOutcome:
+    async def acquire(self, key: str, database: str = "") -> LeaseOutcome:
         self.asked += 1
         if self.unknown:
             return LeaseOutcome.UNKNOWN
         if database:
-            self._open_jobs[job_id] = database
-        return LeaseOutcome.OURS if self._keys.setdefault(job_id, self._owner) == self._owner else LeaseOutcome.HELD
+            self._open_jobs[key] = database
+        return LeaseOutcome.OURS if self._keys.setdefault(key, self._owner) == self._owner else LeaseOutcome.HELD
 
-    async def renew(self, job_id: str) -> bool:
+    async def renew(self, key: str) -> bool:
         if self.frozen:
             await self._thaw.wait()
-        if self._keys.get(job_id) == self._owner and not self.unknown:
+        if self._keys.get(key) == self._owner and not self.unknown:
             return True
-        await self.acquire(job_id)
+        await self.acquire(key)
         return False
 
-    async def release(self, job_id: str, *, ended: bool = False) -> None:
-        if self._keys.get(job_id) == self._owner:
-            del self._keys[job_id]
+    async def release(self, key: str, *, ended: bool = False) -> None:
+        if self._keys.get(key) == self._owner:
+            del self._keys[key]
         if ended:
-            self._open_jobs.pop(job_id, None)
+            self._open_jobs.pop(key, None)
 
     kept, _renew_until = JobLeases.kept, JobLeases._renew_until
 
@@ -94,11 +96,14 @@ class Pair:
         await self.first.works()
         return job.job_id
 
+    def key(self, job_id: str) -> str:
+        return job_key(self.database, job_id)
+
     async def taken_over(self) -> str:
         """The first one freezes past its lease, and the second one goes on."""
         job_id = await self.begin()
         self.leases[0].frozen = True
-        del self.keys[job_id]
+        del self.keys[self.key(job_id)]
         await self.second.jobs.open_database(self.database)
         await self.second.works()
         return job_id
@@ -147,7 +152,7 @@ def test_who_wakes_up_without_its_lease_stops_and_leaves_the_job(database):
         assert pair.first.spark.cancelled == [job_id]
         seen = await pair.first.job(job_id)
         assert (seen.state, seen.attempt) == (JobState.RUNNING, 2)
-        assert pair.keys == {job_id: "second"}
+        assert pair.keys == {pair.key(job_id): "second"}
         await pair.second.jobs.cancel(pair.database, job_id)
         assert (await watched).state is JobState.CANCELLED, "who watches it here sees its end there"
         assert pair.second.commits.begun == [(f"{database}/t.lance", Attempt(job_id, 2))]
@@ -174,14 +179,16 @@ def test_a_job_that_ended_elsewhere_stays_ended_though_its_lease_is_free(databas
         job_id = await pair.taken_over()
         await pair.second.jobs.cancel(pair.database, job_id)
         await until(lambda: idle(pair.second))
-        assert job_id not in pair.keys
+        assert pair.key(job_id) not in pair.keys
         pair.leases[0].wake()
         await until(lambda: idle(pair.first))
         assert (await pair.first.job(job_id)).state is JobState.CANCELLED
         assert pair.keys == {}
         gone = "a job that no history has"
-        pair.open_jobs.update({job_id: pair.database, gone: pair.database})  # as notes may outlive their jobs
-        await pair.first.jobs._takeovers.take_over_abandoned(pair.database, [job_id, gone])
+        pair.open_jobs.update(
+            {pair.key(name): pair.database for name in (job_id, gone)}
+        )  # as notes may outlive their jobs
+        await pair.first.jobs._takeovers.take_over_abandoned(pair.database, map(pair.key, (job_id, gone)))
         await until(lambda: forgotten(pair))
         assert pair.keys == {}
 
@@ -190,13 +197,47 @@ def test_a_job_that_ended_elsewhere_stays_ended_though_its_lease_is_free(databas
     assert (job.state, job.attempt) == (JobState.CANCELLED, 2)
 
 
+def test_an_open_job_of_a_copied_database_is_another_job_than_the_one_with_its_id_that_it_was_copied_from(tmp_path):
+    database, copied = str(tmp_path / "lake"), str(tmp_path / "copy")
+    (tmp_path / "lake" / "_leman").mkdir(parents=True)
+    keys: dict[str, str] = {}
+    held: dict[str, str] = {}
+
+    async def scenario() -> None:
+        async def last(path: str, job_id: str) -> Job:
+            return [news.job async for news in executor.jobs.watch(path, job_id, 0, 0.05)][-1]
+
+        dead = Executor(database, leases=Leases(keys, "dead", held))
+        job_id = (await dead.jobs.create(BackfillSpec(database, "t", "y"), "")).job_id
+        await dead.works()
+        await dead.die()
+        keys.clear()
+        shutil.copytree(database, copied)
+        executor = Executor(database, leases=Leases(keys, "me", held))
+        for path in (database, copied):
+            await executor.jobs.open_database(path)
+            while job_id not in executor.spark.started[path == copied :]:  # noqa: ASYNC110 - it tells nobody
+                await asyncio.sleep(0.01)
+        assert executor.spark.started == [job_id, job_id], "each has workers of its own"
+        assert held == {job_key(path, job_id): path for path in (database, copied)}
+        watched = asyncio.create_task(last(copied, job_id))
+        await executor.jobs.cancel(copied, job_id)
+        assert (await watched).state is JobState.CANCELLED
+        left = await executor.jobs.get(database, job_id)
+        assert (left.request.database, left.state, left.attempt) == (database, JobState.RUNNING, 2)
+        assert executor.jobs.has(database, job_id)
+        await executor.stop()
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
+
+
 def test_who_is_refused_by_the_coordinator_leaves_the_job(database):
     """Before its heart beats again."""
 
     async def scenario(pair: Pair) -> None:
         job_id = await pair.taken_over()
-        run = pair.first.running.runs[job_id]
-        workers = pair.first.spark._running[job_id]
+        run = pair.first.running.runs[pair.key(job_id)]
+        workers = pair.first.spark._running[pair.key(job_id)]
         workers.set_exception(FailedPrecondition(ATTEMPT_FENCED, "attempt 2 has begun"))
         await until(lambda: idle(pair.first))
         assert run.status.lost
@@ -209,7 +250,7 @@ def test_who_is_refused_by_the_coordinator_leaves_the_job(database):
 def test_a_lease_that_somebody_else_holds_takes_no_job_away_that_history_says_is_ours(database):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
-        pair.keys[job_id] = "a key of the same name"
+        pair.keys[pair.key(job_id)] = "a key of the same name"
         asked = pair.leases[0].asked
         await until(lambda: beaten(pair.leases[0], asked + 3))
         assert pair.first.jobs.busy()
@@ -222,7 +263,7 @@ def test_of_two_that_take_a_job_over_the_one_has_it_that_history_names(database,
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
         pair.leases[0].frozen = True
-        del pair.keys[job_id]
+        del pair.keys[pair.key(job_id)]
         real = pair.second.store.save
 
         async def save(job: Job) -> Job:
@@ -326,9 +367,9 @@ def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_goo
 
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
-        run = pair.first.running.runs[job_id]
+        run = pair.first.running.runs[pair.key(job_id)]
         pair.leases[0].frozen = True
-        del pair.keys[job_id]
+        del pair.keys[pair.key(job_id)]
         JobHistory(pair.database).save(replace(run.status.job, state=JobState.CANCELLING))
         await pair.second.jobs.open_database(pair.database)
         await until(lambda: _ended(pair.second, job_id))
@@ -347,7 +388,7 @@ def test_a_cancel_that_was_answered_holds_though_its_executor_dies_before_the_wo
         monkeypatch.setattr(pair.first.spark, "cancel", lambda _: None)  # its workers hear of nothing
         assert (await pair.first.jobs.cancel(pair.database, job_id)).state is JobState.CANCELLING
         pair.leases[0].frozen = True
-        del pair.keys[job_id]
+        del pair.keys[pair.key(job_id)]
         await pair.second.jobs.open_database(pair.database)
         await until(lambda: _ended(pair.second, job_id))
         assert (await pair.second.job(job_id)).state is JobState.CANCELLED
@@ -414,12 +455,12 @@ def test_a_lease_is_renewed_while_a_job_is_only_ended_and_is_the_others_where_on
             await asked.wait()
             while leases.renewed < 3:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
-            keys["job-1"] = "another"
+            keys[job_key(str(database), "job-1")] = "another"
             await asyncio.to_thread(history.save, replace(job, attempt=3, executor="another"))
             go_on.set()
             while not leases.released:  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
-        assert (leases.released, keys) == ([False], {"job-1": "another"})
+        assert (leases.released, keys) == ([False], {job_key(str(database), "job-1"): "another"})
         assert (await executor.job("job-1")).state is JobState.CANCELLING
         await executor.stop()
 
@@ -477,13 +518,15 @@ def test_the_lease_of_a_job_that_is_only_ended_is_kept_until_its_end_is_written(
         async with asyncio.timeout(10):
             while not executor.store.unsaved:  # noqa: ASYNC110 - it tells nobody
                 await asyncio.sleep(0.01)
-            del keys["job-1"]  # it has run out, and who looks for jobs that nobody has finds this one
+            del keys[
+                job_key(str(database), "job-1")
+            ]  # it has run out, and who looks for jobs that nobody has finds this one
             await executor.jobs._takeovers.take_over_abandoned(str(database), ["job-1"])
-            while keys != {"job-1": "me"}:  # noqa: ASYNC110 - likewise
+            while keys != {job_key(str(database), "job-1"): "me"}:  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)
             for _ in range(20):
                 await asyncio.sleep(0.01)
-                assert (keys, released) == ({"job-1": "me"}, [])
+                assert (keys, released) == ({job_key(str(database), "job-1"): "me"}, [])
             monkeypatch.setattr(JobHistory, "save_all", save)
             while keys:  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)

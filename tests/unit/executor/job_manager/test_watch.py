@@ -41,7 +41,7 @@ class Manager:
         self.watched = 0
         self.news = JobUpdate(1, JOB)
 
-    def has(self, _job_id):
+    def has(self, _database, _job_id):
         return True
 
     async def watch(self, *_):

@@ -113,7 +113,7 @@ def test_who_asks_another_executor_meanwhile_misses_nothing_of_the_one_that_has_
         for _ in range(3):  # as it cannot know how far the first one is
             told.append(await news(pair.second, job_id, told[-1].sequence))
         assert told[-1].sequence == told[0].sequence
-        status = pair.first.running.runs[job_id].status
+        status = pair.first.running.runs[pair.key(job_id)].status
         status.note("wait", "something is away")
         told += await until(pair.first, job_id, told[-1].sequence, JobState.RUNNING)
         assert [event.message for event in told[-1].events] == ["something is away"]

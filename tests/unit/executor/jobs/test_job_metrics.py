@@ -13,6 +13,7 @@ from leman_core.model.job import Progress
 from leman_core.model.plan import Plan, StagedFile
 from leman_core.model.row_positions import RowRange, count_offsets
 from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitFailure, UnitOutcome, WorkUnit
+from leman_executor.jobs.columns_run import ColumnsMetrics
 from leman_executor.jobs.job_metrics import JobMetrics
 from leman_executor.scheduling.crash_tracker import ReassignedUnits
 from leman_executor.scheduling.work_queue import WorkQueue
@@ -251,3 +252,13 @@ def test_after_a_migration_the_rows_are_those_of_the_plan_that_found_it():
     metrics.migrated(Plan(header, (TASK,)))
     now = metrics.progress()
     assert (now.rows_planned, now.rows_reused, now.rows_checkpointed) == (100, 0, 60)
+
+
+def test_the_rows_of_a_job_in_all_include_those_of_columns_that_wait_for_others():
+    """Else fewer rows are there in all than are planned."""
+    whole, first = ColumnsMetrics(), JobMetrics()
+    first.planned(Plan(replace(HEADER, rows_total=1000, rows_to_compute=1000), (TASK,)), 0.0)
+    whole.add("caption", first)
+    whole.expected["embedding"] = 1000
+    progress = whole.progress()
+    assert (progress.rows_total, progress.rows_planned) == (2000, 2000)

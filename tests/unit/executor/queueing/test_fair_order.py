@@ -16,7 +16,7 @@ DATABASES, CALLERS = ("a", "b", "c"), ("", "x", "y")
 
 def job(number: int, database: str = "a", caller: str = "", priority: int = 0) -> QueuedJob:
     return QueuedJob(
-        job_id=f"job-{number}", accepted_at=float(number), database=database, caller=caller, priority=priority
+        key=f"job-{number}", accepted_at=float(number), database=database, caller=caller, priority=priority
     )
 
 
@@ -37,8 +37,8 @@ class PlainOrder:
         self.waiting.append(joining)
 
     def leave(self, job_id: str) -> None:
-        self.waiting = [other for other in self.waiting if other.job_id != job_id]
-        self.running = [other for other in self.running if other.job_id != job_id]
+        self.waiting = [other for other in self.waiting if other.key != job_id]
+        self.running = [other for other in self.running if other.key != job_id]
 
     def may_run(self, one: QueuedJob) -> bool:
         limits = self.limits
@@ -106,11 +106,11 @@ def test_it_is_the_order_that_its_rule_describes(data):
             case "start":
                 assert order.start() == plain.start()
             case "end" if plain.running:
-                ended = data.draw(st.sampled_from(plain.running)).job_id
+                ended = data.draw(st.sampled_from(plain.running)).key
                 order.leave(ended)
                 plain.leave(ended)
             case "leave" if plain.waiting:
-                left = data.draw(st.sampled_from(plain.waiting)).job_id
+                left = data.draw(st.sampled_from(plain.waiting)).key
                 order.leave(left)
                 plain.leave(left)
             case "prioritise" if plain.waiting:
@@ -118,15 +118,15 @@ def test_it_is_the_order_that_its_rule_describes(data):
                 raised = job(0, priority=data.draw(st.integers(-1, 1))).priority
                 old = plain.waiting[at]
                 plain.waiting[at] = QueuedJob(
-                    job_id=old.job_id,
+                    key=old.key,
                     accepted_at=old.accepted_at,
                     database=old.database,
                     caller=old.caller,
                     priority=raised,
                 )
-                order.prioritise(old.job_id, raised)
-    assert list(order.running) == [one.job_id for one in plain.running]
-    assert set(order.waiting) == {one.job_id for one in plain.waiting}
+                order.prioritise(old.key, raised)
+    assert list(order.running) == [one.key for one in plain.running]
+    assert set(order.waiting) == {one.key for one in plain.waiting}
     assert {caller: order.waiting_of(caller) for caller in CALLERS} == {
         caller: sum(one.caller == caller for one in plain.waiting) for caller in CALLERS
     }
@@ -144,9 +144,9 @@ def played(plain: PlainOrder) -> list[str]:
     while plain.waiting:
         chosen = plain.start()
         if chosen is not None:
-            turns.append(chosen.job_id)
+            turns.append(chosen.key)
         else:
-            plain.leave(plain.running[0].job_id)
+            plain.leave(plain.running[0].key)
     return turns
 
 
@@ -164,15 +164,15 @@ def test_whoever_waits_with_the_highest_priority_has_a_turn_before_long(data):
             before = sum(other.lines == new.lines for other in order.waiting.values())
             order.join(new)
             turns_of_database, turns_of_caller = slots + len(DATABASES), slots + len(CALLERS)
-            most[new.job_id] = turns + (before + 1) * turns_of_caller * turns_of_database
+            most[new.key] = turns + (before + 1) * turns_of_caller * turns_of_database
         chosen = order.start()
         if chosen is None and running:
             order.leave(running.pop(0))
             chosen = order.start()
         if chosen is not None:
             turns += 1
-            running.append(chosen.job_id)
-            assert turns <= most[chosen.job_id]
+            running.append(chosen.key)
+            assert turns <= most[chosen.key]
         assert all(turns <= most[job_id] for job_id in order.waiting)
 
 
@@ -190,7 +190,7 @@ def test_limits_hold_and_no_turn_is_wasted(data):
         assert all(not limits.database(name) or count <= limits.database(name) for name, count in databases.items())
         assert not limits.per_caller or all(count <= limits.per_caller for count in callers.values())
         if data.draw(st.booleans()):
-            order.leave(running.pop(data.draw(st.integers(0, len(running) - 1))).job_id)
+            order.leave(running.pop(data.draw(st.integers(0, len(running) - 1))).key)
 
 
 def test_nobody_waits_for_all_jobs_of_somebody_else():
@@ -202,7 +202,7 @@ def test_nobody_waits_for_all_jobs_of_somebody_else():
     order.join(job(6, "lake", "ops", priority=1))
     started = order.start()
     assert started is not None
-    assert started.job_id == "job-6", "the highest priority comes first, whoever asks"
+    assert started.key == "job-6", "the highest priority comes first, whoever asks"
     assert places(order) == ["job-5", "job-0", "job-4", "job-1", "job-2", "job-3"]
 
 
@@ -220,7 +220,7 @@ def test_who_comes_again_and_again_does_not_come_before_who_waits():
 def test_a_job_expects_its_turn_when_those_before_it_are_likely_to_be_done():
     order = FairOrder(TurnLimits(running=2))
     known: dict[str, float | None] = {"job-0": 10.0, "job-1": 4.0, "job-2": 3.0, "job-3": None, "job-4": 1.0}
-    duration: Callable[[QueuedJob], float | None] = lambda one: known.get(one.job_id)  # noqa: E731
+    duration: Callable[[QueuedJob], float | None] = lambda one: known.get(one.key)  # noqa: E731
     for number in range(6):
         order.join(job(number))
         order.start()
@@ -242,4 +242,4 @@ def test_who_expects_an_earlier_turn_has_a_place_before():
         order.join(job(number, database))
         order.start()
     assert places(order) == ["job-2", "job-3"]
-    assert order.turns_to_come(lambda one: known[one.job_id]) == [("job-3", 10.0), ("job-2", 3600.0)]
+    assert order.turns_to_come(lambda one: known[one.key]) == [("job-3", 10.0), ("job-2", 3600.0)]

@@ -244,7 +244,7 @@ def test_whoever_was_accepted_first_is_first_also_where_it_joins_late():
     async def scenario() -> None:
         queue = JobQueue(TurnLimits(running=1), 10)
         ages = {"now": 9.0, "late": 3.0, "early": 1.0, "mid": 2.0}
-        turns = {name: queue.join(QueuedJob(job_id=name, accepted_at=at)) for name, at in ages.items()}
+        turns = {name: queue.join(QueuedJob(key=name, accepted_at=at)) for name, at in ages.items()}
         assert queue.places() == {"early": 1, "mid": 2, "late": 3}
         queue.leave("mid")
         assert turns["mid"].result() is False
@@ -264,9 +264,9 @@ def test_what_jobs_are_told_of_their_turns_fits_together_at_any_time(monkeypatch
 
     async def scenario() -> None:
         took = {"a": 0.5, "b": 30.0, "c": 4.0}
-        queue = JobQueue(TurnLimits(running=2, per_database=1), 10, duration=lambda job: took.get(job.job_id))
+        queue = JobQueue(TurnLimits(running=2, per_database=1), 10, duration=lambda job: took.get(job.key))
         for number, (name, database) in enumerate(zip("abcdef", "xyxyxy", strict=True)):
-            queue.join(QueuedJob(job_id=name, accepted_at=float(number), database=database))
+            queue.join(QueuedJob(key=name, accepted_at=float(number), database=database))
         for seconds in (0.0, 0.3, 0.9, 1.6, 2.0, 40.0):
             clock.now = 1000.25 + seconds
             told = {name: queue.expected(name) for name in "cdef"}

@@ -289,7 +289,7 @@ def test_ranges_of_another_job_are_left_to_it(lab, tmp_path):
     double, seen = logging(tmp_path)
     context = lab.context(lab.udf(double))
     work = lab.work(context, 0, [(0, 20)])
-    lab.reservations.reserve(f"0:{work.task.fingerprint}", [RowRange(5, 9)], "job-2")
+    lab.reservations.reserve(context.scope(work.scope), [RowRange(5, 9)], "job-2")
     outcome = lab.run(context, work)
     (result,) = outcome.results
     assert result.busy == (RowRange(5, 9),)
@@ -480,7 +480,7 @@ def test_a_unit_of_an_attempt_that_was_overtaken_stops(tmp_path):
     assert result.left == (RowRange(result.rows_evaluated, 2000),)
     assert [c.range for c in result.checkpoints] == [RowRange(0, result.rows_evaluated)], "what was done is kept"
     lab.reservations = InProcessReservations(60)
-    lab.reservations.reserve(work.scope, [RowRange(5, 6)], "job-1#2")
+    lab.reservations.reserve(context.scope(work.scope), [RowRange(5, 6)], "job-1#2")
     late = lab.run(context, work).results[0]
     assert (late.left, late.rows_evaluated) == (work.ranges, 0)
 
