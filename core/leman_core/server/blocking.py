@@ -48,6 +48,9 @@ UNBOUNDED = 1 << 40
 #: The store that the present call is about, such as `gs://bucket`; empty: none, it is about files of this machine.
 STORE: contextvars.ContextVar[str] = contextvars.ContextVar("store", default="")
 
+#: What the present call waits for, where somebody asks that.
+WAITS: contextvars.ContextVar[StoreWaits | None] = contextvars.ContextVar("waits", default=None)
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -61,6 +64,27 @@ def store_unavailable(store: str, what: str) -> Unavailable:
         retry_after_seconds=_RETRY_SECONDS,
         uri=store,
     )
+
+
+class StoreWaits:
+    """For how long the functions of one call have been waiting for its store."""
+
+    def __init__(self) -> None:
+        self._since: dict[object, float] = {}
+
+    def longest(self) -> float:
+        """Return seconds since the earliest began of those that have not ended; 0: there is none."""
+        return time.monotonic() - min(self._since.values()) if self._since else 0.0
+
+    @contextlib.contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Count a function while inside."""
+        one = object()
+        self._since[one] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._since[one]
 
 
 class _Turn:
@@ -132,10 +156,13 @@ class BlockingPool:
         """
         if self._pending >= self._capacity:
             raise ResourceExhausted("QUEUE_FULL", f"{self._pending} requests wait in {self._name}; try again later")
-        turn = _Turn(STORE.get())
+        store, waits = STORE.get(), WAITS.get()
+        with waits.waiting() if store and waits is not None else contextlib.nullcontext():
+            return await self._run(_Turn(store), functools.partial(function, *args, **kwargs))
+
+    async def _run(self, turn: _Turn, function: Callable[[], T]) -> T:
         self._check_store(turn.store)
-        context = contextvars.copy_context()
-        call = functools.partial(context.run, function, *args, **kwargs)
+        call = functools.partial(contextvars.copy_context().run, function)
         loop = asyncio.get_running_loop()
         self._pending += 1
         await self._take(turn, loop)

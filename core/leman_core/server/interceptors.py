@@ -23,16 +23,16 @@ import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 
 import grpc
 import structlog
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from leman_core.model.service_errors import Internal, InvalidArgument, LemanError
+from leman_core.model.service_errors import Internal, InvalidArgument, LemanError, Unavailable
 from leman_core.server import status
 from leman_core.server.authentication import Authenticator
-from leman_core.server.blocking import STORE, store_unavailable
+from leman_core.server.blocking import STORE, WAITS, StoreWaits, store_unavailable
 from leman_core.server.call_streams import Activity, UninterruptedCalls, drain_requests
 from leman_core.server.callers import (
     CURRENT,
@@ -195,6 +195,8 @@ OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _LONGEST_REQUEST_ID = 128
 #: Of the time that a caller gives a call, how much is kept for the way of the answer.
 _MARGIN, _LONGEST_MARGIN = 0.1, 0.5
+#: Of a stream: one that has waited for its store for so many seconds, or such a part of its time, waits for that alone.
+_LONG_WAIT, _LONG_SHARE = 1.0, 0.5
 
 log = structlog.get_logger(__name__)
 _root = logging.getLogger()  # leman_core.telemetry.logs keeps its level equal to structlog's
@@ -303,8 +305,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     await self._admit(current, required, request, context)
                     await self._settle(current, current.request, required)
-                    async with contextlib.aclosing(behavior(request, context)) as messages:
+                    async with (
+                        _before_deadline(context, current, at_first=True),
+                        contextlib.aclosing(behavior(request, context)) as messages,
+                    ):
                         async for message in messages:
+                            current.answered = True
                             yield written(message)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
                     await current.fail(error)
@@ -324,7 +330,10 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             with _Call(method, context, self._activity, reads=required.reads) as current:
                 try:
                     caller = await self._admit(current, at_once, None, context)
-                    async with contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages:
+                    async with (
+                        _before_deadline(context, current),
+                        contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages,
+                    ):
                         answer = written(await behavior(messages, context))
                     await drain_requests(requests)
                 except Exception as error:  # noqa: BLE001 - the last place where an error can become a status
@@ -343,6 +352,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
                 try:
                     caller = await self._admit(current, at_once, None, context)
                     async with (
+                        _before_deadline(context, current),
                         contextlib.aclosing(self._admitted(current, requests, required, caller)) as messages,
                         contextlib.aclosing(behavior(messages, context)) as answers,
                     ):
@@ -358,6 +368,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     async def _settle(self, call: _Call, request: Any, required: Requirement) -> None:
         settled = await self._places.settle(request, from_peer=required.of_peers)
         call.linked |= settled.linked
+        call.store = settled.store or call.store
         STORE.set(settled.store)
 
     async def _admit(self, call: _Call, required: Requirement, request: Any, context: Context) -> Caller:
@@ -400,12 +411,56 @@ async def _in_time(work: Awaitable[Any], context: Context, store: str) -> Any:
     if left is None:
         return await work
     try:
-        async with asyncio.timeout(max(0.0, left - min(_LONGEST_MARGIN, left * _MARGIN))) as limit:
+        async with asyncio.timeout(_until_margin(left)) as limit:
             return await work
     except TimeoutError:
         if not limit.expired():
             raise
-        raise store_unavailable(store, f"has not answered within the deadline of {left:.1f} s") from None
+        raise _too_late(store, left) from None
+
+
+@contextlib.asynccontextmanager
+async def _before_deadline(context: Context, call: _Call, *, at_first: bool = False) -> AsyncIterator[None]:
+    """Shortly before its caller's deadline, end a stream that waits for its store, and say so.
+
+    Args:
+        at_first: one without an answer waits for its store too.
+
+    Raises:
+        Unavailable: STORE_UNAVAILABLE.
+    """
+    left = cast("float | None", context.time_remaining())
+    if left is None:
+        yield
+        return
+    waits = StoreWaits()
+    WAITS.set(waits)
+
+    def look() -> None:
+        is_late = waits.longest() >= min(_LONG_WAIT, left * _LONG_SHARE)
+        if call.store and (is_late or (at_first and not call.answered)):
+            limit.reschedule(loop.time())
+
+    loop = asyncio.get_running_loop()
+    limit = asyncio.timeout(None)
+    timer = loop.call_later(_until_margin(left), look)
+    try:
+        async with limit:
+            yield
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise _too_late(call.store, left) from None
+    finally:
+        timer.cancel()
+
+
+def _until_margin(left: float) -> float:
+    return max(0.0, left - min(_LONGEST_MARGIN, left * _MARGIN))
+
+
+def _too_late(store: str, left: float) -> Unavailable:
+    return store_unavailable(store, f"has not answered within the deadline of {left:.1f} s")
 
 
 class _Call:
@@ -426,6 +481,10 @@ class _Call:
         self.is_carried = False
         #: Of the places that were given by name, or lead through links: canonical form → as the caller sent it.
         self.linked: dict[str, str] = {}
+        #: The store that it is about; empty: none.
+        self.store = ""
+        #: Whether a message of a stream of answers was sent.
+        self.answered = False
         #: What it is about, where `request` does not tell.
         self.about: dict[str, str] = {}
         self.metadata: dict[str, str | bytes] = dict(context.invocation_metadata() or ())
@@ -468,12 +527,13 @@ class _Call:
             known.field = path or (known.field if self.is_carried else "")
         hide_links(known, self.linked)
         code = status.code_of(known)
-        self._outcome = {"code": code.name, "reason": known.reason, "message": known.message}
+        message = status.header_message(known.message)
+        self._outcome = {"code": code.name, "reason": known.reason, "message": message}
         if self.caller is None and "caller" in known.facts:  # whose token has expired
             self._outcome["caller"] = known.facts["caller"]
         await self._context.abort(
             code,
-            status.header_message(known.message),
+            message,
             ((REQUEST_ID, self._request_id), *status.trailers_of(known)),
         )
 

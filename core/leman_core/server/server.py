@@ -317,6 +317,8 @@ def _rename(message: Message) -> None:
 INFO_SERVICE = info_pb2.DESCRIPTOR.services_by_name["InfoService"].full_name
 _FAREWELL_SECONDS = 0.25
 _LINGER_SECONDS = 2.0
+#: What a stop may take beyond the grace: then the process ends, whatever a store or a thread still keeps.
+_LAST_SECONDS = 12.0
 _ABILITY_SECONDS = 0.5
 #: Seconds for which a thread keeps the interpreter while others wait for it. The event loop waits for it in each of its
 #: rounds, several for each call: with Python's own 5 ms a call beside threads that compute takes a tenth of a second.
@@ -511,6 +513,7 @@ async def serve(settings: Settings, name: str, service: Service, draining: async
     abilities = asyncio.ensure_future(running.report_abilities())
     memory = asyncio.ensure_future(release_memory_when_idle(running.idle_seconds))
     await asked.wait()
+    _end_after(settings.server.grace_seconds + _LAST_SECONDS)
     for task in (pulse, abilities, memory):
         task.cancel()
     log.info("draining", grace_seconds=settings.server.grace_seconds)
@@ -551,10 +554,25 @@ def main(name: str, create: Factory, settings: Settings | None = None) -> int:
     finally:
         objects.forget()
         # A thread that hangs in storage must not keep a stopped service alive.
-        lingering = threading.Timer(_LINGER_SECONDS, os._exit, [code])
-        lingering.daemon = True
-        lingering.start()
+        _start_timer(_LINGER_SECONDS, lambda: os._exit(code))
     return code
+
+
+def _end_after(seconds: float) -> None:
+    """End the process after so long: a commit over a store that does not answer cannot be waited for."""
+
+    def end() -> None:
+        busy = sorted({thread.name for thread in threading.enumerate()} - {threading.current_thread().name})
+        log.error("ended before all had stopped", seconds=seconds, threads=busy)
+        os._exit(1)
+
+    _start_timer(seconds, end)
+
+
+def _start_timer(seconds: float, work: Callable[[], None]) -> None:
+    timer = threading.Timer(seconds, work)
+    timer.daemon = True
+    timer.start()
 
 
 async def _report_idle(running: RunningServer, name: str) -> None:

@@ -10,6 +10,8 @@ Indexes of a table: how much of it they cover.
 from __future__ import annotations
 
 import contextlib
+import json
+import urllib.parse
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,7 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from leman_core.functions import arrow_types
-from leman_core.model.service_errors import InvalidArgument, NotFound
+from leman_core.model.service_errors import DataLoss, InvalidArgument, NotFound
 from leman_core.model.table import Fragment, IndexCoverage, TableField, TableSnapshot
 from leman_core.sql import expressions, filters
 from leman_core.storage import lance_sql
@@ -42,6 +44,10 @@ from leman_core.storage.storage_errors import on_one_line, storage_failed, trans
 INCARNATION_KEY = "leman.incarnation"
 _VERSIONS = "_versions"
 
+#: Where Lance keeps tags: a file of JSON for each, whose name is percent-encoded.
+_TAGS = "_refs/tags"
+_TAG_ENDING = ".json"
+_LONGEST_FILE_NAME = 255
 _TAGS_LISTED = 40
 #: A manifest of so many bytes is sent to workers: that of some hundred fragments.
 _SENT_BYTES = 1 << 16
@@ -132,12 +138,16 @@ class LanceTables:
 
         Raises:
             NotFound: TAG_NOT_FOUND, also for a tag of another branch; TABLE_NOT_FOUND.
+            DataLoss: TABLE_DAMAGED, where the file of the tag cannot be read.
         """
-        tags = self._open(uri, 0).tags.list()
-        if tag in tags:
-            version, branch = int(tags[tag]["version"]), tags[tag].get("branch")
-            if not branch:
-                return version
+        self.check_place(uri)
+        found = _read_tag(uri, tag)
+        if found is None:
+            self._open(uri, 0)  # raises where there is no such table
+            listed = ", ".join(_tags(uri)[:_TAGS_LISTED]) or "none"
+            raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
+        version, branch = found
+        if branch:
             raise NotFound(
                 "TAG_NOT_FOUND",
                 f"Tag '{tag}' of table {uri} is on branch '{branch}' (version {version} there); the services read the "
@@ -146,8 +156,7 @@ class LanceTables:
                 tag=tag,
                 branch=branch,
             )
-        listed = ", ".join(sorted(tags)[:_TAGS_LISTED]) or "none"
-        raise NotFound("TAG_NOT_FOUND", f"Table {uri} has no tag '{tag}'. Its tags: {listed}", uri=uri, tag=tag)
+        return version
 
     def check_filter(self, uri: str, where: str, version: int = 0) -> None:
         """Check an expression by `leman_core.sql.filters` and by Lance on this version of the table (0: latest).
@@ -259,6 +268,38 @@ class LanceTables:
             return open_version(uri, version)
         except (ValueError, OSError) as error:
             raise table_error(uri, error, version) from None
+
+
+def _read_tag(uri: str, tag: str) -> tuple[int, str] | None:
+    """Return the version and the branch (empty: the main one) of a tag; None: there is none.
+
+    Lance reads all tags of a table at once, and none where one of them has a name that is not ASCII.
+    """
+    name = f"{urllib.parse.quote(tag, safe='')}{_TAG_ENDING}"
+    if len(name) > _LONGEST_FILE_NAME:
+        return None
+    with using_storage(uri):
+        filesystem, path = filesystem_of(f"{uri}/{_TAGS}/{name}")
+        try:
+            with filesystem.open_input_stream(path) as stream:
+                content = stream.read()
+        except FileNotFoundError:
+            return None
+    try:
+        said = json.loads(content)
+        return int(said["version"]), said.get("branch") or ""
+    except (ValueError, TypeError, KeyError, AttributeError):
+        message = f"The file {_TAGS}/{name} of table {uri} is no tag: restore it, or delete it and make the tag anew"
+        raise DataLoss("TABLE_DAMAGED", message, uri=uri, tag=tag) from None
+
+
+def _tags(uri: str) -> list[str]:
+    """Return the names of a table's tags."""
+    with using_storage(uri):
+        filesystem, folder = filesystem_of(f"{uri}/{_TAGS}")
+        entries = filesystem.get_file_info(pafs.FileSelector(folder, allow_not_found=True))
+    names = (entry.base_name for entry in entries if entry.base_name.endswith(_TAG_ENDING))
+    return sorted(urllib.parse.unquote(name.removesuffix(_TAG_ENDING)) for name in names)
 
 
 def database_exists(database: str) -> bool:

@@ -16,7 +16,7 @@ from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import row_reading
 from leman_coordinator.lance_io.row_reading import open_rows
 from leman_coordinator.tables import arrow_streams
-from leman_core.model.service_errors import NotFound
+from leman_core.model.service_errors import DataLoss, NotFound
 from leman_core.storage.lance_tables import LanceTables
 from tests.integration.commits.test_commit_service import refusal, run
 from tests.integration.commits.view_commit_helpers import View
@@ -80,6 +80,31 @@ def test_a_tag_on_a_branch_is_refused_by_the_name_of_the_branch(tmp_path):
     with pytest.raises(NotFound, match="on branch 'exp'") as caught:
         LanceTables().tagged(str(tmp_path / "t.lance"), "on-branch")
     assert caught.value.reason == "TAG_NOT_FOUND"
+
+
+def test_tags_of_any_name_that_lance_takes_are_read_alone(tmp_path):
+    """Lance lists no tags at all where one of them has a name that is not ASCII."""
+    uri = str(tmp_path / "t.lance")
+    table = lance.write_dataset(pa.table({"id": [0]}), uri)
+    for name in ("v1.0-a_b", "ü", "日本"):
+        table.tags.create(name, 1)
+        assert LanceTables().tagged(uri, name) == 1
+    for name in ("nope", "../tags/ü", "", "x" * 300):
+        with pytest.raises(NotFound, match=r"Its tags: v1\.0-a_b, ü, 日本") as caught:
+            LanceTables().tagged(uri, name)
+        assert caught.value.reason == "TAG_NOT_FOUND"
+    with pytest.raises(NotFound) as missing:
+        LanceTables().tagged(str(tmp_path / "other.lance"), "ü")
+    assert missing.value.reason == "TABLE_NOT_FOUND"
+
+
+def test_a_tag_that_cannot_be_read_is_named(tmp_path):
+    table = lance.write_dataset(pa.table({"id": [0]}), tmp_path / "t.lance")
+    table.tags.create("torn", 1)
+    (tmp_path / "t.lance" / "_refs" / "tags" / "torn.json").write_text("{")
+    with pytest.raises(DataLoss, match=r"_refs/tags/torn\.json") as caught:
+        LanceTables().tagged(str(tmp_path / "t.lance"), "torn")
+    assert caught.value.reason == "TABLE_DAMAGED"
 
 
 @pytest.mark.parametrize("include_checkpointed", [False, True])

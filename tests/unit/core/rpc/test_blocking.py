@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 
+import grpc
 import pytest
 import structlog
 
@@ -318,7 +319,7 @@ def test_reads_over_a_dead_store_leave_places_to_other_stores():
 
 
 class OverStores(FakeService):
-    """GetJob asks the store of its database, in a pool like a service's."""
+    """GetJob and WatchJob ask the store of their database, in a pool like a service's; WatchJob as its job id says."""
 
     def __init__(self, draining: asyncio.Event) -> None:
         super().__init__(draining)
@@ -328,6 +329,14 @@ class OverStores(FakeService):
     async def GetJob(self, request, context):
         await self.pool.run(self.gate.wait if request.database.startswith(DEAD) else bool)
         return jobs_pb2.GetJobResponse()
+
+    async def WatchJob(self, request, context):
+        if request.job_id != "at first":
+            yield jobs_pb2.WatchJobResponse()
+        if request.job_id == "quiet":
+            await asyncio.Event().wait()
+        await self.pool.run(self.gate.wait)
+        yield jobs_pb2.WatchJobResponse()
 
     async def stop(self) -> None:
         self.gate.set()
@@ -345,6 +354,28 @@ def test_a_call_over_a_dead_store_is_refused_before_its_deadline_and_others_go_o
             for refused in await asyncio.gather(*calls, return_exceptions=True):
                 error = status.error_from_rpc(refused)
                 assert (refused.code().name, error.reason) == ("UNAVAILABLE", "STORE_UNAVAILABLE")
-                assert f"The store of {DEAD} has not answered within the deadline of 2.0 s" in error.message
+                assert f"The store of {DEAD} has not answered within the deadline of" in error.message
+
+    asyncio.run(scenario())
+
+
+def test_a_stream_over_a_dead_store_is_refused_before_its_deadline_and_one_that_is_quiet_is_not(tmp_path):
+    async def scenario():
+        async with running(Server(), kind=OverStores) as (up, _), client(up) as stub:
+
+            async def ending(job_id: str, place: str) -> tuple[str, str]:
+                try:
+                    async for _ in stub.WatchJob(jobs_pb2.WatchJobRequest(database=place, job_id=job_id), timeout=2):
+                        pass
+                except grpc.aio.AioRpcError as error:
+                    known = status.error_from_rpc(error)
+                    return error.code().name, known.reason
+                return "OK", ""
+
+            dead = f"{DEAD}/lake"
+            watches = (("at first", dead), ("later", dead), ("quiet", dead), ("at first", str(tmp_path)))
+            ends = await asyncio.gather(*(ending(*watch) for watch in watches))
+            assert ends[:2] == [("UNAVAILABLE", "STORE_UNAVAILABLE")] * 2
+            assert [code for code, _ in ends[2:]] == ["DEADLINE_EXCEEDED"] * 2
 
     asyncio.run(scenario())

@@ -11,6 +11,7 @@ import logging
 import shutil
 import socket
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -529,6 +530,37 @@ def test_stop_gives_a_running_call_the_grace_and_no_more():
             assert await call in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
     asyncio.run(scenario())
+
+
+_STUCK_IN_A_STORE = """
+import asyncio, sys, threading
+from leman_core.server import server
+from leman_core.settings import Server, Settings
+
+class Stuck:
+    async def start(self, _server):
+        threading.Thread(target=threading.Event().wait, name="in-a-store").start()
+        return []
+
+    async def stop(self):
+        await asyncio.to_thread(threading.Event().wait)
+
+server._LAST_SECONDS = 0.1
+sys.exit(server.main("planner", lambda *_: Stuck(), Settings(server=Server(port=0, grace_seconds=0.1))))
+"""
+
+
+def test_a_service_ends_soon_after_its_grace_whatever_a_thread_or_its_stop_waits_for():
+    command = [sys.executable, "-c", _STUCK_IN_A_STORE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert "port" in json.loads(process.stdout.readline())
+        process.terminate()
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == 1
+    assert "in-a-store" in next(line for line in errors.splitlines() if "ended before all had stopped" in line)
 
 
 def test_idle_time_counts_from_the_last_call_and_not_while_the_service_works():
