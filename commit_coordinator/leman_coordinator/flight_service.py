@@ -46,6 +46,8 @@ from leman_core.wire.convert_values import schema_to_bytes
 _BATCH_ROWS = 1 << 16
 #: Bytes of one at the most, where it has more than one row: clients in Go take no message of 4 MiB unless told to.
 _BATCH_BYTES = 2 << 20
+#: Of a command in JSON, which takes long to read.
+_MOST_JSON_BYTES = 1 << 18
 #: Parts of a path: database and table.
 _PATH_PARTS = 2
 
@@ -107,7 +109,7 @@ def listing_from_bytes(raw: bytes) -> Listing:
     """Return which tables a Criteria means: those of the database that it names.
 
     Raises:
-        InvalidArgument: BAD_MESSAGE, MISSING_FIELD.
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST, MISSING_FIELD.
         DecodeError: the bytes are no Criteria.
     """
     expression = Flight_pb2.Criteria.FromString(raw).expression
@@ -117,7 +119,7 @@ def listing_from_bytes(raw: bytes) -> Listing:
         raise InvalidArgument("BAD_MESSAGE", "expression is no text in UTF-8", field="expression") from None
     if not database:
         raise InvalidArgument("MISSING_FIELD", "expression is empty: it names a database", field="expression")
-    return Listing(catalog_pb2.ListTablesRequest(database=database), database)
+    return Listing(_bounded(catalog_pb2.ListTablesRequest(database=database)), database)
 
 
 def put_from_bytes(raw: bytes) -> PutMessage:
@@ -204,21 +206,28 @@ def _command(descriptor: Any, kind: type[_Command]) -> _Command:
         return _checked(descriptor.cmd, kind, "cmd")
     if descriptor.type == Flight_pb2.FlightDescriptor.PATH and len(descriptor.path) == _PATH_PARTS:
         database, table = descriptor.path
-        return kind(table=catalog_pb2.TableRef(database=database, table=table))
+        return _bounded(kind(table=catalog_pb2.TableRef(database=database, table=table)))
     name = kind.DESCRIPTOR.full_name
     message = f"A descriptor is a path of database and table, or a command: a {name}, as bytes or as JSON"
     raise InvalidArgument("BAD_REQUEST", message, field="flight_descriptor")
 
 
 def _checked(raw: bytes, kind: type[_Command], field: str) -> _Command:
-    command = _parse_command(raw, kind, field)
-    request_messages.text_check(kind.DESCRIPTOR)(command)
+    return _bounded(_parse_command(raw, kind, field))
+
+
+def _bounded(command: _Command) -> _Command:
+    request_messages.text_check(command.DESCRIPTOR)(command)
     return command
 
 
 def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
+    is_json = raw.lstrip()[:1] == b"{"
+    if is_json and len(raw) > _MOST_JSON_BYTES:
+        message = f"{field} has {len(raw)} bytes of JSON, and may have {_MOST_JSON_BYTES}: send it as bytes of protobuf"
+        raise InvalidArgument("BAD_REQUEST", message, field=field)
     try:
-        if raw.lstrip()[:1] == b"{":
+        if is_json:
             return json_format.Parse(raw, kind())
         return kind.FromString(raw)
     except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -28,6 +28,7 @@ from leman_core.model.databases import Registrations
 from leman_core.model.service_errors import InvalidArgument, LemanError, Unimplemented
 from leman_core.model.view import SCRATCH_PREFIX
 from leman_core.process import release
+from leman_core.server import request_messages
 from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as sql
 from leman_core.storage.database_roots import DatabaseRoots
 from leman_core.storage.lance_tables import LanceTables
@@ -143,7 +144,7 @@ def parse_question(raw: bytes) -> Question | None:
 
     Raises:
         Unimplemented: CALL_NOT_OFFERED.
-        InvalidArgument: BAD_MESSAGE.
+        InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
     """
     if not _is_command(raw):
         return None
@@ -161,6 +162,7 @@ def parse_question(raw: bytes) -> Question | None:
         if len(getattr(command, field, "")) > _LONGEST_PATTERN:
             message = f"{field} has more than {_LONGEST_PATTERN} characters, and names have fewer: give a shorter one"
             raise InvalidArgument("BAD_REQUEST", message, field="cmd")
+    request_messages.text_check(command.DESCRIPTOR)(command)
     return Question(command, raw, catalog_pb2.ListTablesRequest(database=getattr(command, "catalog", "")))
 
 

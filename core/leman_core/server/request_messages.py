@@ -1,9 +1,10 @@
 """Request messages: unreadable ones, ids and names, idempotency, and digests that tell requests apart.
 
-Check the ids and names of requests that no other rule refuses: their characters, and how long request ids are.
+Bound the texts and lists of requests, and refuse control characters in ids and names, before a handler sees them.
 
-They are kept with what was made under them, compared, and shown to people. Names of databases, tables, functions and
-new columns have rules of their own; names of columns that are there are as whoever made the table wrote them.
+Handlers copy, compare, hash and show what callers send, on the event loop: what has no bound there freezes a service.
+Fields with data have the bound of a message. Many other fields have narrower rules of their own, which handlers know;
+names of columns that are there are as whoever made the table wrote them.
 
 Messages that are too large, or are none: callers hear of them as of any other error, and not of gRPC's own making.
 
@@ -18,7 +19,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from google.protobuf import descriptor_pb2
@@ -38,63 +40,168 @@ from leman_core.model.service_errors import (
 from leman_core.model.table import SentRows
 
 REQUEST_ID = "request_id"
-_LONGEST = 1_024
-#: Fields that are checked wherever they stand in a request.
+#: Fields that are checked for control characters wherever they stand in a request.
 CHECKED = frozenset({"incarnation", "initiator", "job_id", "read_tag", REQUEST_ID, "tables", "tag"})
 #: Messages of which `name` is checked too.
 _NAMED = frozenset({"GetDatabaseRequest", "UnregisterDatabaseRequest"})
+#: Characters of each of these.
+MOST_ID_CHARACTERS = 1_024
+#: Characters of all texts of a request together, and entries of all its lists and maps together.
+MOST_CHARACTERS = 1 << 20
+MOST_ENTRIES = 10_000
+#: Entries of lists that are compared with all that is there, one by one.
+_MOST_OF = {"tables": 1_000}
+#: Messages that callers do not make: services bound what they send to each other themselves.
+_INTERNAL = "leman.internal."
 
-_Path = tuple[FieldDescriptor, ...]
+_FEWER = "send several requests, or a shorter one"
+
+Check = Callable[[Any], None]
 
 
-def text_check(kind: Any) -> Callable[[Any], None]:
-    """Return what refuses messages of a kind whose ids or names cannot be any.
+@functools.cache
+def text_check(kind: Descriptor) -> Check:
+    """Return what refuses messages of a kind with texts or lists that no request may have.
 
     What it returns raises InvalidArgument (BAD_REQUEST), with the path of the field.
-
-    Args:
-        kind: their descriptor.
     """
-    paths = tuple(_checked(kind))
+    look = _Kind(kind, bounded=not kind.full_name.startswith(_INTERNAL), above={})
 
     def check(message: Any) -> None:
-        for path in paths:
-            for text in _texts(message, path):
-                if text:
-                    _check(text, path)
+        look.check(message, _Budget())
 
     return check
 
 
-def _checked(kind: Any, above: _Path = ()) -> Iterator[_Path]:
-    for field in kind.fields:
-        path = (*above, field)
-        if field.message_type is None:
-            if field.name in CHECKED or (field.name == "name" and kind.name in _NAMED):
-                yield path
-        elif all(field.message_type is not outer.message_type for outer in above) and not field.is_repeated:
-            yield from _checked(field.message_type, path)
+class _Budget:
+    """What the rest of a request may have."""
+
+    __slots__ = ("characters", "entries")
+
+    def __init__(self) -> None:
+        self.characters, self.entries = MOST_CHARACTERS, MOST_ENTRIES
 
 
-def _texts(message: Any, path: _Path) -> Iterable[str]:
-    *above, last = path
-    for field in above:
-        if not message.HasField(field.name):
-            return ()
-        message = getattr(message, field.name)
-    value = getattr(message, last.name)
-    return value if last.is_repeated else (value,)
+@dataclass(slots=True)
+class _Field:
+    """A field with texts or entries."""
+
+    name: str
+    #: Whether it is a text, or has texts, of which some are ids or names.
+    is_text: bool = False
+    is_id: bool = False
+    is_list: bool = False
+    is_map: bool = False
+    #: Where its messages have texts and lists; None: it has no messages.
+    below: _Kind | None = None
 
 
-def _check(text: str, path: _Path) -> None:
-    name = ".".join(field.name for field in path)
-    if path[-1].name == REQUEST_ID and len(text) > _LONGEST:
-        message = f"{name} has {len(text)} characters, and may have {_LONGEST}: choose a shorter one"
-        raise InvalidArgument("BAD_REQUEST", message, field=name)
-    found = CONTROL_CHARACTERS.search(text)
-    if found:
-        message = f"{name} '{excerpt(text)}' has the control character {found[0]!a}: send it without"
-        raise InvalidArgument("BAD_REQUEST", message, field=name)
+class _Kind:
+    """Where messages of one kind have texts and lists."""
+
+    def __init__(self, kind: Descriptor, *, bounded: bool, above: Mapping[str, _Kind]) -> None:
+        self._bounded = bounded
+        self._fields: dict[str, _Field] = {}
+        #: `ListFields` would copy data.
+        self._has_data = any(field.type == FieldDescriptor.TYPE_BYTES for field in kind.fields)
+        known = {**above, kind.full_name: self}
+        for field in kind.fields:
+            found = self._look(kind, field, known)
+            if found is not None:
+                self._fields[field.name] = found
+
+    def _look(self, kind: Descriptor, field: FieldDescriptor, known: Mapping[str, _Kind]) -> _Field | None:
+        name, inner, is_list = field.name, field.message_type, field.is_repeated
+        if is_list and not self._bounded and inner is not None:
+            return None
+        if inner is not None and inner.GetOptions().map_entry:
+            has_texts = inner.fields_by_name["value"].type == FieldDescriptor.TYPE_STRING
+            return _Field(name, is_text=has_texts, is_map=True)
+        if inner is not None:
+            below = known.get(inner.full_name) or _Kind(inner, bounded=self._bounded, above=known)
+            return _Field(name, is_list=is_list, below=below) if is_list or below.has_any(known) else None
+        is_text = field.type == FieldDescriptor.TYPE_STRING
+        is_id = is_text and (name in CHECKED or (name == "name" and kind.name in _NAMED))
+        if is_id or (self._bounded and (is_text or is_list)):
+            return _Field(name, is_text=is_text, is_id=is_id, is_list=is_list)
+        return None
+
+    def has_any(self, known: Mapping[str, _Kind]) -> bool:
+        """Tell whether it has any of them; one that is still being looked at may."""
+        return bool(self._fields) or self in known.values()
+
+    def check(self, message: Any, left: _Budget, above: tuple[str, ...] = ()) -> None:
+        """Refuse a message, at a path of its request, that takes more than is left, or whose ids cannot be any."""
+        for field, value in self._set_in(message):
+            path = (*above, field.name)
+            if field.is_map:
+                self._count(len(value), left, path)
+                for text in _texts_of(value, has_texts=field.is_text):
+                    self._check_text(text, left, path, is_id=False)
+            elif field.is_list:
+                self._count(len(value), left, path)
+                for part in value if field.is_text or field.below else ():
+                    if field.below is None:
+                        self._check_text(part, left, path, is_id=field.is_id)
+                    else:
+                        field.below.check(part, left, path)
+            elif field.below is not None:
+                field.below.check(value, left, path)
+            else:
+                self._check_text(value, left, path, is_id=field.is_id)
+
+    def _set_in(self, message: Any) -> Iterator[tuple[_Field, Any]]:
+        if not self._has_data:
+            for described, value in message.ListFields():
+                field = self._fields.get(described.name)
+                if field is not None:
+                    yield field, value
+            return
+        for name, field in self._fields.items():
+            if field.below is None or field.is_list or message.HasField(name):
+                value = getattr(message, name)
+                if value or field.below is not None:
+                    yield field, value
+
+    def _count(self, entries: int, left: _Budget, path: tuple[str, ...]) -> None:
+        if not self._bounded:
+            return
+        most = _MOST_OF.get(path[-1], MOST_ENTRIES)
+        left.entries -= entries
+        if entries > most:
+            raise _bad(path, f"has {entries} entries, and may have {most}: send fewer at once")
+        if left.entries < 0:
+            raise _bad(path, f"has {entries} entries, and all lists of a request may have {MOST_ENTRIES}: {_FEWER}")
+
+    def _check_text(self, text: str, left: _Budget, path: tuple[str, ...], *, is_id: bool) -> None:
+        if self._bounded:
+            left.characters -= len(text)
+            if left.characters < 0:
+                most = f"all texts of a request may have {MOST_CHARACTERS}"
+                raise _bad(path, f"has {len(text)} characters, and {most}: {_FEWER}")
+        if is_id:
+            self._check_id(text, path)
+
+    def _check_id(self, text: str, path: tuple[str, ...]) -> None:
+        if len(text) > MOST_ID_CHARACTERS and (self._bounded or path[-1] == REQUEST_ID):
+            raise _bad(path, f"has {len(text)} characters, and may have {MOST_ID_CHARACTERS}: choose a shorter one")
+        found = CONTROL_CHARACTERS.search(text)
+        if found:
+            raise _bad(path, f"'{excerpt(text)}' has the control character {found[0]!a}: send it without")
+
+
+def _texts_of(entries: Any, *, has_texts: bool) -> Iterable[str]:
+    """Yield the keys of a map, and its values where they are texts."""
+    for key in entries:
+        if isinstance(key, str):
+            yield key
+        if has_texts:
+            yield entries[key]
+
+
+def _bad(path: tuple[str, ...], what: str) -> InvalidArgument:
+    name = ".".join(path)
+    return InvalidArgument("BAD_REQUEST", f"{name} {what}", field=name)
 
 
 #: What is larger than so many times the largest message, gRPC does not keep, and refuses without a reason.

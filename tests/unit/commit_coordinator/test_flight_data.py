@@ -7,6 +7,7 @@ import json
 
 import pyarrow as pa
 import pytest
+from google.protobuf.any_pb2 import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from leman_coordinator.tables import arrow_streams
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.server.authentication import bearer_token
 from leman_core.server.flight_protocol import Flight_pb2
+from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as flight_sql_pb2
 
 PATH = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.PATH, path=["d", "t"])
 
@@ -106,3 +108,24 @@ def test_a_ticket_has_no_control_character_as_a_command_has_none(text):
         with pytest.raises(InvalidArgument, match="control character") as caught:
             read(sent.SerializeToString())
         assert (caught.value.reason, caught.value.field) == ("BAD_REQUEST", text)
+
+
+def test_commands_tickets_and_criteria_have_the_bounds_of_requests():
+    names = json.dumps({"columns": ["c"] * 10_001}).encode()
+    spaces = b" " * (1 << 18) + b"{}"
+    catalog = flight_sql_pb2.CommandGetTables(catalog="x" * ((1 << 20) + 1))
+    packed = Any()
+    packed.Pack(catalog)
+    for said in (names, spaces, packed.SerializeToString()):
+        with pytest.raises(InvalidArgument, match="send") as caught:
+            flight_service.ticket_from_bytes(Flight_pb2.Ticket(ticket=said).SerializeToString())
+        assert caught.value.reason == "BAD_REQUEST"
+    for read, sent in (
+        (flight_service.listing_from_bytes, Flight_pb2.Criteria(expression=b"x" * ((1 << 20) + 1))),
+        (
+            flight_service.descriptor_from_bytes,
+            Flight_pb2.FlightDescriptor(type=PATH.type, path=["x" * ((1 << 20) + 1), "t"]),
+        ),
+    ):
+        with pytest.raises(InvalidArgument, match="may have 1048576"):
+            read(sent.SerializeToString())

@@ -61,7 +61,8 @@ class FakeService(jobs_pb2_grpc.JobServiceServicer):
                 await asyncio.Event().wait()
             finally:
                 self.cancelled.set()
-        return jobs_pb2.GetJobResponse(job=jobs_pb2.Job(job_id=request.job_id))
+        summary = "x" * 3_000_000 if request.job_id == "large" else ""
+        return jobs_pb2.GetJobResponse(job=jobs_pb2.Job(job_id=request.job_id, plan_summary=summary))
 
     async def CancelJob(self, request, context):
         self.entered.set()

@@ -47,8 +47,10 @@ const (
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
 //   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
 //   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-//   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-//     the table name is not valid; correct the field that BadRequest names.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+//     in it is not valid or too long; correct the field that BadRequest names.
+//   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+//     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
 //   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -117,6 +119,7 @@ type CatalogServiceClient interface {
 	//
 	// Errors:
 	// * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
+	// * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
 	// * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
 	GetUdf(ctx context.Context, in *GetUdfRequest, opts ...grpc.CallOption) (*GetUdfResponse, error)
 	// All functions of a database, by name, then newest first.
@@ -480,8 +483,10 @@ func (c *catalogServiceClient) AlterMaterializedView(ctx context.Context, in *Al
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
 //   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
 //   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-//   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-//     the table name is not valid; correct the field that BadRequest names.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+//     in it is not valid or too long; correct the field that BadRequest names.
+//   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+//     path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
 //   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -550,6 +555,7 @@ type CatalogServiceServer interface {
 	//
 	// Errors:
 	// * `NOT_FOUND` (UDF_NOT_FOUND): no such function is registered; register it.
+	// * `INVALID_ARGUMENT` (BAD_UDF): no function has that name or version; correct it.
 	// * `DATA_LOSS` (UDF_DAMAGED): the stored definition is not what was written; register it again, which heals it.
 	GetUdf(context.Context, *GetUdfRequest) (*GetUdfResponse, error)
 	// All functions of a database, by name, then newest first.

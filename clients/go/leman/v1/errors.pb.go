@@ -55,7 +55,8 @@ const (
 	ErrorReason_BAD_PAGE_SIZE ErrorReason = 11
 	// The token is not one of this listing; begin with the first page.
 	ErrorReason_BAD_PAGE_TOKEN ErrorReason = 12
-	// Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
+	// Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
+	// long; correct what the message says.
 	ErrorReason_BAD_REQUEST ErrorReason = 13
 	// The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message.
 	ErrorReason_BAD_SCHEMA ErrorReason = 14

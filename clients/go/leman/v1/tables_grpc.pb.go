@@ -46,6 +46,8 @@ const (
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
 //   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
 //   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+//     in it is not valid or too long; correct the field that BadRequest names.
 //   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
 //     table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
@@ -176,6 +178,7 @@ type TableServiceClient interface {
 	//     make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
 	//     message says.
+	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
@@ -488,6 +491,8 @@ func (c *tableServiceClient) AlterPlainColumns(ctx context.Context, in *AlterPla
 //   - `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
 //   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
 //   - `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
+//   - `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+//     in it is not valid or too long; correct the field that BadRequest names.
 //   - `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME, RESERVED_NAME): the database path or the
 //     table name is not valid, or Leman's own; correct the field that BadRequest names.
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
@@ -618,6 +623,7 @@ type TableServiceServer interface {
 	//     make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
 	//     message says.
+	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.

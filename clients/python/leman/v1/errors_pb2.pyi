@@ -54,7 +54,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     BAD_PAGE_TOKEN: _ErrorReason.ValueType  # 12
     """The token is not one of this listing; begin with the first page."""
     BAD_REQUEST: _ErrorReason.ValueType  # 13
-    """Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says."""
+    """Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
+    long; correct what the message says.
+    """
     BAD_SCHEMA: _ErrorReason.ValueType  # 14
     """The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message."""
     BAD_STREAM: _ErrorReason.ValueType  # 15
@@ -519,7 +521,9 @@ BAD_PAGE_SIZE: ErrorReason.ValueType  # 11
 BAD_PAGE_TOKEN: ErrorReason.ValueType  # 12
 """The token is not one of this listing; begin with the first page."""
 BAD_REQUEST: ErrorReason.ValueType  # 13
-"""Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says."""
+"""Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
+long; correct what the message says.
+"""
 BAD_SCHEMA: ErrorReason.ValueType  # 14
 """The bytes are no Arrow schema, or not the one that is needed; send an Arrow IPC schema message."""
 BAD_STREAM: ErrorReason.ValueType  # 15

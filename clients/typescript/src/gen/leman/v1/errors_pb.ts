@@ -118,7 +118,8 @@ export enum ErrorReason {
   BAD_PAGE_TOKEN = 12,
 
   /**
-   * Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
+   * Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
+   * long; correct what the message says.
    *
    * @generated from enum value: BAD_REQUEST = 13;
    */

@@ -129,7 +129,8 @@ public enum ErrorReason
   BAD_PAGE_TOKEN(12),
   /**
    * <pre>
-   * Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
+   * Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
+   * long; correct what the message says.
    * </pre>
    *
    * <code>BAD_REQUEST = 13;</code>
@@ -1745,7 +1746,8 @@ public enum ErrorReason
   public static final int BAD_PAGE_TOKEN_VALUE = 12;
   /**
    * <pre>
-   * Fields of the request contradict each other, one is missing, or an id has control characters; correct what the message says.
+   * Fields of the request contradict each other, one is missing, an id has control characters, or a text or a list is too
+   * long; correct what the message says.
    * </pre>
    *
    * <code>BAD_REQUEST = 13;</code>

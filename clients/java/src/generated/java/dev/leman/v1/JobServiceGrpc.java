@@ -13,8 +13,10 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
  * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
  * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
- * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
- *   the table name is not valid; correct the field that BadRequest names.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+ *   in it is not valid or too long; correct the field that BadRequest names.
+ * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+ *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -553,8 +555,10 @@ public final class JobServiceGrpc {
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
    * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-   *   the table name is not valid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+   *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -599,8 +603,10 @@ public final class JobServiceGrpc {
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
      * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
-     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
-     *   answer.
+     * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+     * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
+     *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
+     *   before the answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -859,7 +865,8 @@ public final class JobServiceGrpc {
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
      *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
+     *   `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
      * </pre>
      */
     default void previewFunction(dev.leman.v1.PreviewFunctionRequest request,
@@ -880,8 +887,10 @@ public final class JobServiceGrpc {
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
    * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-   *   the table name is not valid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+   *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -916,8 +925,10 @@ public final class JobServiceGrpc {
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
    * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-   *   the table name is not valid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+   *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -973,8 +984,10 @@ public final class JobServiceGrpc {
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
      * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
-     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
-     *   answer.
+     * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+     * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
+     *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
+     *   before the answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -1246,7 +1259,8 @@ public final class JobServiceGrpc {
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
      *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
+     *   `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
      * </pre>
      */
     public void previewFunction(dev.leman.v1.PreviewFunctionRequest request,
@@ -1268,8 +1282,10 @@ public final class JobServiceGrpc {
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
    * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-   *   the table name is not valid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+   *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -1325,8 +1341,10 @@ public final class JobServiceGrpc {
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
      * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
-     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
-     *   answer.
+     * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+     * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
+     *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
+     *   before the answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -1587,7 +1605,8 @@ public final class JobServiceGrpc {
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
      *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
+     *   `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
      * </pre>
      */
     public dev.leman.v1.PreviewFunctionResponse previewFunction(dev.leman.v1.PreviewFunctionRequest request) throws io.grpc.StatusException {
@@ -1608,8 +1627,10 @@ public final class JobServiceGrpc {
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
    * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-   *   the table name is not valid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+   *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -1665,8 +1686,10 @@ public final class JobServiceGrpc {
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
      * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
-     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
-     *   answer.
+     * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+     * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
+     *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
+     *   before the answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -1926,7 +1949,8 @@ public final class JobServiceGrpc {
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
      *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
+     *   `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
      * </pre>
      */
     public dev.leman.v1.PreviewFunctionResponse previewFunction(dev.leman.v1.PreviewFunctionRequest request) {
@@ -1947,8 +1971,10 @@ public final class JobServiceGrpc {
    * * `PERMISSION_DENIED` (ROLE_REQUIRED): the caller lacks the role that the message names; ask for it.
    * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): a place does not lie where the service may work; name another one.
    * * `UNAVAILABLE` (KEYS_UNAVAILABLE): the issuer of JWTs does not tell its public keys; send the call again later.
-   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME): the database path or
-   *   the table name is not valid; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE, BAD_REQUEST): what was sent is not the call's message, or an id, a text or a list
+   *   in it is not valid or too long; correct the field that BadRequest names.
+   * * `INVALID_ARGUMENT` (BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_URI, BAD_TABLE_NAME, RESERVED_NAME): the database
+   *   path or the table name is not valid, or Leman's own; correct the field that BadRequest names.
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
@@ -2004,8 +2030,10 @@ public final class JobServiceGrpc {
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
      * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
-     * * Those of PlannerService.ExplainPlan, for a refresh of PlannerService.ExplainRefresh: the plan is made before the
-     *   answer.
+     * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
+     * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
+     *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
+     *   before the answer.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -2257,7 +2285,8 @@ public final class JobServiceGrpc {
      * * `UNAVAILABLE` (PEER_UNAVAILABLE): the executor cannot reach its planner; send the same call again after
      *   RetryInfo's delay.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column.
+     * * Those of CatalogService.AddColumns for a function, of PlannerService.ExplainPlan for a column, such as
+     *   `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED).
      * </pre>
      */
     public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.PreviewFunctionResponse> previewFunction(
