@@ -27,6 +27,9 @@ from leman_core.process import class_archives
 _KEPT_SECONDS = 30 * 86400.0
 _KEPT = 3  # with the one that is being made
 _DRAFT_SECONDS = 86400.0
+#: An option of the process that a JVM starts to write its archive.
+_DUMPS = "-Xshare:dump"
+_ENDS_SECONDS = 5.0
 #: Spark splits its options at spaces, and a path may hold anything.
 _PLAIN = re.compile(r"[\w./+@,=-]+")
 
@@ -116,7 +119,26 @@ class ClassArchive:
         """
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.sweep(kept=_KEPT - 1)
+        return self._draft
+
+    @property
+    def _draft(self) -> Path:
         return self._folder / f"{class_archives.PREFIX}{self._key}.{os.getpid()}.draft"
+
+    def abandon(self) -> None:
+        """End the process that writes the archive for a JVM of this process, and delete the draft.
+
+        The JVM starts it and does not end it: it would go on for minutes when the JVM has ended.
+        """
+        for process in psutil.process_iter(["cmdline"]):
+            arguments = process.info["cmdline"] or ()
+            if _DUMPS in arguments and any(str(self._draft) in argument for argument in arguments):
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
+                    process.wait(_ENDS_SECONDS)
+        for path in self._folder.glob(f"{self._draft.name}*"):
+            with contextlib.suppress(OSError):
+                path.unlink()
 
     def sweep(self, *, kept: int = _KEPT) -> None:
         """Delete old archives and drafts; a JVM that uses one keeps what it has mapped."""
@@ -162,7 +184,7 @@ def _yield_cores(pid: int, ended: threading.Event) -> None:
     while not ended.wait(0.2):
         with contextlib.suppress(psutil.Error):
             for child in psutil.Process(pid).children(recursive=True):
-                if "-Xshare:dump" in child.cmdline():
+                if _DUMPS in child.cmdline():
                     child.nice(19)
                     return
 

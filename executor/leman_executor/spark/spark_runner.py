@@ -174,6 +174,8 @@ class SparkRunner:
         self._folder: TempFolder | None = None
         #: The JVM in which Spark starts just now.
         self._launched: LaunchedJvm | None = None
+        #: An archive of classes is being made.
+        self._archiving = False
         #: Spark's own plan of a job, for each number of workers and what they are to be given.
         self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
         self._salt = secrets.token_bytes(32)
@@ -375,11 +377,14 @@ class SparkRunner:
         if archive is None or context is None or process is None:
             return None
         if archive.file is None:
+            self._archiving = True
             try:
                 path = archive.make(context._gateway, process.pid)
                 _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
             except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
                 _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
+            finally:
+                self._archiving = False
         return archive.file
 
     def release_memory(self) -> None:
@@ -402,11 +407,15 @@ class SparkRunner:
         if self._standing is not None:
             self._standing.close()
         self._threads.shutdown(wait=False, cancel_futures=True)
-        launched = self._launched
+        launched, archive = self._launched, self._jvm.archive if self._archiving else None
+        if archive is not None:
+            archive.abandon()
         if launched is not None:  # nothing waits for a start that would go on
             launched.kill()
         elif self._context is not None:
             _stop(self._context)
+        if archive is not None:  # the JVM may have been about to start it
+            archive.abandon()
 
     def cluster(self, slots: int) -> Cluster:
         """Return what a worker can be given; `slots`: workers of this machine, where Spark runs on it alone."""

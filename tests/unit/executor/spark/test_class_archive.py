@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 
+import psutil
 import pytest
 
 from leman_core.process import class_archives
@@ -131,3 +134,33 @@ def test_the_folder_can_be_chosen_shown_and_cleaned(spark_home, tmp_path, monkey
     assert class_archives.main(["--clean"]) == 0
     assert "deleted 1 files" in capsys.readouterr().out
     assert not path.exists()
+
+
+def test_an_abandoned_archive_leaves_no_process_and_no_draft(spark_home):
+    """A JVM that ends does not end what it has started to write the archive."""
+    archive = ClassArchive.of(spark_home, OPTIONS)
+    draft, other = archive.draft(), ClassArchive.of(spark_home, ("-other",)).draft()
+    ends = ["", ".temp", ".classlist"]
+    for path in (draft, other):
+        for end in ends:
+            path.with_name(path.name + end).write_bytes(b"classes")
+    code = "print(flush=True); input()"
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", code, "-Xshare:dump", f"-XX:SharedArchiveFile={path}.temp"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for path in (draft, other)
+    ]
+    try:
+        for process in started:
+            assert process.stdout.readline() == b"\n"
+        archive.abandon()
+        assert not psutil.pid_exists(started[0].pid)
+        assert started[1].poll() is None
+        assert sorted(path.name for path in draft.parent.iterdir()) == sorted(other.name + end for end in ends)
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
