@@ -16,6 +16,7 @@ from leman._format import sql_limits
 from leman._table_model import VIEW_KEYS
 from leman.errors import (
     ColumnNotFound,
+    DataLoss,
     FailedPrecondition,
     InvalidArgument,
     LemanError,
@@ -44,6 +45,12 @@ _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 #: How Lance refuses a table with flags that it does not know.
 _TOO_NEW = "cannot be read by this version of Lance"
 _INPUT_REFUSED = "Invalid user input: "
+#: What it says of files of a table whose bytes make no sense, and of one that is missing.
+_NONSENSE = re.compile(
+    r"Encountered corrupt file|invalid magic|LanceError\(Arrow\).*/io/deletion\.rs:|Is a directory"
+    r"|Invalid range \S+ for object of size"
+)
+_NO_FILE = re.compile(r"[Nn]ot found: .*((?:data|_deletions)/[\w.-]+\.(?:lance|arrow|bin))\b")
 _MOST_VERSIONS = 1 << 64
 _with_pandas = True
 _MISMATCH = re.compile(r"Type mismatch for column .*: .*")
@@ -471,27 +478,68 @@ def _lance_errors(uri: str, version: int | str | None = None) -> Iterator[None]:
     except LemanError:
         raise
     except (OSError, ValueError) as error:
-        said = str(error).partition(", /")[0].partition("\n")[0]  # then comes a place in Lance's own source
-        mismatch = _MISMATCH.search(said)
+        mismatch = _MISMATCH.search(_first_line(error))
         if mismatch is not None:  # of a batch, which Lance passes on from a reader
             raise TypeMismatch(mismatch[0]) from None
-        refused = storage_refusal(error)
-        if refused:
-            raise FailedPrecondition(f"{uri} cannot be read or written: {said}", reason=refused) from error
-        if _TOO_NEW in said:
-            raise FailedPrecondition(
-                f"{uri} needs a feature that this release of Lance does not have, such as data overlay files: {said}",
-                reason="TABLE_NOT_SUPPORTED",
-            ) from error
-        if said.startswith(_INPUT_REFUSED):  # such as a field that is "not found in struct"
-            raise InvalidArgument(f"Lance refuses this for {uri}: {said}") from error
-        if "not found" in said.lower() and version is not None:
-            raise VersionNotFound(f"the table at {uri} has no version {version} (any more)") from error
-        if "not found" in said.lower():
-            raise TableNotFound(f"there is no table at {uri}") from error
-        if "LanceError(IO)" in said or (isinstance(error, OSError) and error.errno):
-            raise Unavailable(f"{uri} cannot be read or written: {said}", reason="STORE_UNAVAILABLE") from error
-        raise InvalidArgument(f"Lance refuses this for {uri}: {said}") from error
+        raise _translated(error, uri, version) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """What Lance says; then comes a place in its own source."""
+    return str(error).partition(", /")[0].partition("\n")[0]
+
+
+def _translated(error: OSError | ValueError, uri: str, version: int | str | None) -> LemanError:
+    said = _first_line(error)
+    refused = storage_refusal(error)
+    if refused:
+        return FailedPrecondition(f"{uri} cannot be read or written: {said}", reason=refused)
+    if _TOO_NEW in said:
+        return FailedPrecondition(
+            f"{uri} needs a feature that this release of Lance does not have, such as data overlay files: {said}",
+            reason="TABLE_NOT_SUPPORTED",
+        )
+    damaged = _file_error(error, uri)
+    if damaged is not None:
+        return damaged
+    if said.startswith(_INPUT_REFUSED):  # such as a field that is "not found in struct"
+        return InvalidArgument(f"Lance refuses this for {uri}: {said}")
+    if "not found" in said.lower() and version is not None:
+        return VersionNotFound(f"the table at {uri} has no version {version} (any more)")
+    if "not found" in said.lower():
+        return TableNotFound(f"there is no table at {uri}")
+    if "LanceError(IO)" in said or (isinstance(error, OSError) and error.errno):
+        return Unavailable(f"{uri} cannot be read or written: {said}", reason="STORE_UNAVAILABLE")
+    return InvalidArgument(f"Lance refuses this for {uri}: {said}")
+
+
+def _file_error(error: BaseException, uri: str) -> LemanError | None:
+    """The error of a file of a table that is damaged or missing; None where that is not what Lance says."""
+    text = str(error)
+    missing = _NO_FILE.search(text)
+    if _NONSENSE.search(text) or (missing is not None and _is_needed(uri, missing[1])):
+        return DataLoss(
+            f"{uri} is damaged: a file of it is missing or cannot be decoded ({_first_line(error)}). Put the file that "
+            "`leman verify` names back from a copy; where there is none, restore a version before it",
+            reason="TABLE_DAMAGED",
+        )
+    if missing is not None:
+        return VersionNotFound(f"the version of {uri} that was read has been cleaned up: open the table again")
+    return None
+
+
+def _is_needed(uri: str, file: str) -> bool:
+    """Whether a file is one of the table's latest version: one of an old version may have been cleaned up."""
+    try:
+        fragments = _lance().dataset(uri).get_fragments()
+    except (OSError, ValueError):
+        return False
+    if file.startswith("data/"):
+        return any(f"data/{data.path}" == file for fragment in fragments for data in fragment.metadata.files)
+    number, version, _ = file.removeprefix("_deletions/").split("-", 2)
+    deletions = {str(fragment.fragment_id): fragment.metadata.deletion_file for fragment in fragments}
+    deletion = deletions.get(number)
+    return deletion is not None and str(deletion.read_version) == version
 
 
 def storage_refusal(error: BaseException) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import itertools
 import shutil
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import lance
 import numpy as np
@@ -244,6 +246,35 @@ def test_reading_what_is_not_there(db):
     for gone in (table.to_arrow, table.to_lance, lambda: table.add(ROWS)):
         with pytest.raises(errors.TableNotFound, match="no table at"):
             gone()
+
+
+@pytest.mark.parametrize(
+    ("folder", "how"),
+    [*itertools.product(["data", "_deletions"], ["cut", "zeros", "folder", "missing"]), ("data", "first byte")],
+)
+def test_a_damaged_file_of_a_table_is_no_fault_of_the_caller_or_the_store(db, folder, how):
+    table = db.create_table("t", pa.table({"x": range(100), "s": ["abc" * (x % 7) for x in range(100)]}))
+    table.to_lance().delete("x = 7")
+    (path,) = Path(table.uri, folder).iterdir()
+    whole = path.read_bytes()
+    path.unlink()
+    contents = {"cut": whole[: len(whole) // 2], "zeros": bytes(len(whole)), "first byte": b"\xff" + whole[1:]}
+    if how == "folder":
+        path.mkdir()
+    elif how in contents:
+        path.write_bytes(contents[how])
+    with pytest.raises(errors.DataLoss, match="is damaged: a file of it is missing or cannot be decoded") as caught:
+        table.to_arrow()
+    assert caught.value.reason == "TABLE_DAMAGED"
+
+
+def test_a_file_that_was_cleaned_up_with_its_version_is_no_damage(db):
+    table = db.create_table("t", ROWS)
+    old = table.to_lance()
+    table.to_lance().delete("true")
+    table.to_lance().cleanup_old_versions(dt.timedelta(0), delete_unverified=True)
+    with pytest.raises(errors.VersionNotFound, match="has been cleaned up"), local._lance_errors(table.uri):
+        old.to_table()
 
 
 def test_a_name_that_no_file_system_takes(db):
