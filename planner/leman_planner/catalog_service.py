@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from leman._format.stored_functions import Registered
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, udf_pb2
 from leman_core.functions.column_checks import NewColumn
 from leman_core.functions.function_definitions import is_sha256
@@ -24,7 +25,6 @@ from leman_core.process.crash_points import crash_point
 from leman_core.server import paging
 from leman_core.server.blocking import BlockingPool
 from leman_core.server.request_messages import body_digest
-from leman_core.storage.udf_registry import Registered
 from leman_core.wire import convert_udfs, convert_values, convert_views
 from leman_core.wire.convert_types import schema_to_json
 from leman_core.wire.convert_values import duration_to_proto, number_from_proto, ref_to_proto

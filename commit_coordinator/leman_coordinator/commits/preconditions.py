@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from leman._format import column_bindings
 from leman_coordinator.commits.commit_requests import Outcome, ReplaceRequest, Status
 from leman_core.functions import binding
 from leman_core.model import keys
@@ -303,5 +304,5 @@ def _holds_equal_values(current: tuple[str, ...], file: str) -> bool:
 
 
 def _column_id(field: TableField) -> str:
-    column_id: bytes = (field.arrow.metadata or {}).get(binding.COLUMN_ID, b"")
+    column_id: bytes = (field.arrow.metadata or {}).get(column_bindings.COLUMN_ID, b"")
     return column_id.decode()

@@ -25,6 +25,7 @@ import pyarrow as pa
 from lance import LanceOperation
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_random_exponential
 
+from leman._format import column_bindings
 from leman_coordinator.lance_io.row_commits import first_version
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle, commit_outcomes
 from leman_core.functions import binding
@@ -94,9 +95,9 @@ def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> 
         wanted = binding.settled(asked, base) or asked
         column = _bindable(base, wanted)
         if binding.read(column.arrow) != binding.read(wanted):
-            changed[column.field_id] = LanceOperation.UpdateMap(binding.entries(wanted))
-    if not changed and _has_all(table.dataset, schema, binding.REQUEST):
-        return first_version(base.uri, base.version, lambda past: _has_all(past, schema, binding.REQUEST))
+            changed[column.field_id] = LanceOperation.UpdateMap(column_bindings.entries(wanted))
+    if not changed and _has_all(table.dataset, schema, column_bindings.REQUEST):
+        return first_version(base.uri, base.version, lambda past: _has_all(past, schema, column_bindings.REQUEST))
     if changed:
         table.update_fields(changed)
     return int(table.dataset.version)
@@ -110,7 +111,9 @@ def record_input_names(table: TableHandle, base: TableSnapshot, columns: Iterabl
     with contextlib.suppress(CommitConflict, CommitUnclear, LemanError):
         found = [column for name in columns if (column := base.column(name)) is not None]
         named = ((column.field_id, _with_input_names(column.arrow, base)) for column in found)
-        changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in named if field is not None}
+        changed = {
+            i: LanceOperation.UpdateMap(column_bindings.entries(field)) for i, field in named if field is not None
+        }
         if changed:
             table.update_fields(changed)
 
@@ -120,7 +123,7 @@ def _with_input_names(field: pa.Field, base: TableSnapshot) -> pa.Field | None:
     if bound is None or bound.input_names is not None or bound.source is not None:
         return None
     names = binding.names_of(found for i in bound.inputs if (found := base.find_id(i.field_id)) is not None)
-    return None if names is None else binding.bind(field, dataclasses.replace(bound, input_names=names))
+    return None if names is None else column_bindings.bind(field, dataclasses.replace(bound, input_names=names))
 
 
 def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
@@ -128,7 +131,7 @@ def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
     there = table.current(())
     columns = [column for name in schema.names if (column := there.column(name)) is not None]
     found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]
-    changed = {i: LanceOperation.UpdateMap(binding.entries(field)) for i, field in found if field is not None}
+    changed = {i: LanceOperation.UpdateMap(column_bindings.entries(field)) for i, field in found if field is not None}
     if changed:
         crash_point("coordinator.inputs_unsettled")
         table.update_fields(changed)
@@ -139,8 +142,8 @@ def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
     """Tell whether the column was added by this very request, or by one with the same column id."""
     if existing is None:
         return False
-    column_id = (wanted.metadata or {}).get(binding.COLUMN_ID)
-    return column_id is not None and (existing.arrow.metadata or {}).get(binding.COLUMN_ID) == column_id
+    column_id = (wanted.metadata or {}).get(column_bindings.COLUMN_ID)
+    return column_id is not None and (existing.arrow.metadata or {}).get(column_bindings.COLUMN_ID) == column_id
 
 
 def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool:
@@ -152,7 +155,7 @@ def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool
 
 def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
     """Tell whether a version of the table has the wanted columns, with the ids of all their inputs."""
-    return _has_all(dataset, wanted, binding.COLUMN_ID) and not any(
+    return _has_all(dataset, wanted, column_bindings.COLUMN_ID) and not any(
         column.field_id == NOT_YET
         for field in dataset.schema
         if field.name in wanted.names and (bound := binding.read(field)) is not None

@@ -16,6 +16,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from leman._format.stored_functions import FOLDER
 from leman_coordinator.verification import table_verification
 from leman_coordinator.verification.verification_report import (
     Finding,
@@ -35,7 +36,7 @@ from leman_core.storage.locations import OWN_FOLDER, TABLE_ENDING, table_uri
 from leman_core.storage.opening import has_versions
 from leman_core.storage.storage_errors import error_text
 from leman_core.storage.stored_jobs import tail_of
-from leman_core.storage.udf_registry import FOLDER, StoredFunction, UdfRegistry
+from leman_core.storage.udf_registry import StoredFunction, UdfRegistry
 
 
 def verify_functions(database: str, after: str) -> Iterator[tuple[str, Inspection]]:

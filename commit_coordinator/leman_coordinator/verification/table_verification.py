@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from leman._format import column_bindings
 from leman_coordinator.lance_io import table_files
 from leman_coordinator.lance_io.table_files import Committed, Notes, is_elsewhere, is_lemans_data_file, refresh_folder
 from leman_coordinator.verification.verification_report import Finding, Flaw, Inspection, Subject
@@ -108,7 +109,7 @@ class InstalledFiles:
         fields = [field for field in self.snapshot.fields if ids.intersection(field.field_ids)]
         path = f"{self.table}{TABLE_ENDING}/data/{name}"
         subject = Subject.COLUMN_FILE if is_lemans_data_file(name) else Subject.DATA_FILE
-        computed = bool(fields) and all(binding.COLUMN_ID in (field.arrow.metadata or {}) for field in fields)
+        computed = bool(fields) and all(column_bindings.COLUMN_ID in (field.arrow.metadata or {}) for field in fields)
         found = Finding(
             subject,
             flaw,

@@ -1,72 +1,21 @@
-"""Which function fills a column: field metadata ↔ `ColumnBinding`. The keys are public."""
+"""Which function fills a column of a table, and which request made it so: see `leman._format.column_bindings`."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import pyarrow as pa
 
-from leman_core.model import stored_documents
+from leman._format import column_bindings
+from leman._format.column_bindings import NOT_YET, REQUEST, ColumnBinding, ColumnInput, InputNames, bind
+from leman._format.stored_documents import Damaged, OtherFormat
 from leman_core.model.keys import md5
-from leman_core.model.plan import InputSource
-from leman_core.model.service_errors import DataLoss, reused_request_id
+from leman_core.model.service_errors import DataLoss, reused_request_id, unknown_format
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import NOT_YET, ColumnBinding, ColumnInput, FunctionVersion, InputNames
 
-COLUMN_ID = b"leman::column_id"
-UDF_NAME = b"leman::udf_name"
-UDF_VERSION = b"leman::udf_version"
-INPUTS = b"leman::inputs"
-SOURCE = b"leman::source"
-ADDED_AS = b"leman::added_as"
-KEPT = b"leman::kept"
-INPUT_NAMES = b"leman::input_names"
-REQUEST = b"leman::request"
-#: Digest of what binds the column: what somebody or something else changed is not believed.
-DIGEST = b"leman::digest"
-
-#: Number of the format, `stored_formats.BINDING`; the digest does not cover it, as a later format may cover more keys.
-FORMAT = b"leman::format"
-
-_BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT, INPUT_NAMES)
-#: What bindings say their format is that have no `INPUT_NAMES`: releases before it read them.
-_WITHOUT_NAMES = 1
 _SINCE_DIGITS = 16
-
-
-def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
-    """Return the field with the binding in its metadata; other metadata stays."""
-    inputs = [[column.name, column.field_id] for column in binding.inputs]
-    stored = {
-        **(field.metadata or {}),
-        COLUMN_ID: binding.column_id.encode(),
-        UDF_NAME: binding.udf_name.encode(),
-        UDF_VERSION: binding.udf_version.encode(),
-        INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
-        **({ADDED_AS: binding.added_as.encode()} if binding.added_as else {}),
-    }
-    for key in (KEPT, SOURCE, INPUT_NAMES):
-        stored.pop(key, None)
-    if binding.kept:
-        stored[KEPT] = json.dumps(binding.kept, ensure_ascii=False).encode()
-    if binding.source is not None:
-        stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
-    if binding.input_names is not None:
-        stored[INPUT_NAMES] = json.dumps(dataclasses.asdict(binding.input_names), ensure_ascii=False).encode()
-    stored[DIGEST] = _digest(stored).encode()
-    number = _WITHOUT_NAMES if binding.input_names is None else stored_documents.BINDING.current
-    stored[FORMAT] = str(number).encode()
-    return field.with_metadata(stored)
-
-
-def entries(field: pa.Field) -> dict[str, str | None]:
-    """Return the binding in a field's metadata, as it is stored; None for what is not to be there."""
-    metadata = field.metadata or {}
-    return {
-        key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, FORMAT, REQUEST)
-    }
 
 
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
@@ -147,47 +96,14 @@ def read(field: pa.Field) -> ColumnBinding | None:
         DataLoss: BINDING_DAMAGED.
         UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
     """
-    metadata = field.metadata or {}
-    if COLUMN_ID not in metadata and DIGEST not in metadata:
-        return None
     try:
-        stated = metadata.get(FORMAT, None if DIGEST in metadata else b"0")
-        where = f"The metadata of column '{field.name}'"
-        stored_documents.BINDING.check(None if stated is None else stated.decode(), where)
-        if metadata[DIGEST].decode() != _digest(metadata):
-            raise ValueError("its digest does not match")
-        return ColumnBinding(
-            column_id=metadata[COLUMN_ID].decode(),
-            udf_name=metadata[UDF_NAME].decode(),
-            udf_version=metadata[UDF_VERSION].decode(),
-            inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
-            added_as=metadata.get(ADDED_AS, b"").decode(),
-            kept=tuple(FunctionVersion(str(n), str(v)) for n, v in json.loads(metadata.get(KEPT, b"[]"))),
-            source=_source(metadata.get(SOURCE)),
-            input_names=_input_names(metadata.get(INPUT_NAMES)),
-        )
-    except (KeyError, ValueError, TypeError) as error:
+        return column_bindings.read(field)
+    except OtherFormat as error:
+        raise unknown_format(error) from None
+    except Damaged as error:
         raise DataLoss(
             "BINDING_DAMAGED",
-            f"The metadata of column '{field.name}' does not say which function fills it ({error!r}): "
+            f"The metadata of column '{field.name}' does not say which function fills it ({error}): "
             "restore the version before; where there is none, drop the column and add it again",
             column=field.name,
         ) from None
-
-
-def _digest(metadata: Mapping[bytes, bytes]) -> str:
-    return stored_documents.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
-
-
-def _input_names(stored: bytes | None) -> InputNames | None:
-    if stored is None:
-        return None
-    said = json.loads(stored)
-    return InputNames(tuple((int(i), str(name)) for i, name in said["names"]), str(said["since"]))
-
-
-def _source(stored: bytes | None) -> InputSource | None:
-    if stored is None:
-        return None
-    source = json.loads(stored)
-    return InputSource(str(source["uri"]), int(source["version"]), tuple(str(name) for name in source["columns"]))

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from leman._format import column_bindings
 from leman_core.functions import arrow_types, binding
 from leman_core.model.row_states import MOST_KEPT
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument, excerpt
@@ -70,7 +71,7 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
     check_input_types(inputs, udf)
     arrow_types.check_storable(column.name, udf.output_type, table.file_format)
     bound = binding_to(column_id, udf, inputs, column.name)
-    return binding.bind(output_field(column.name, udf, table.file_format), bound)
+    return column_bindings.bind(output_field(column.name, udf, table.file_format), bound)
 
 
 def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) -> pa.Field:

@@ -1,8 +1,4 @@
-"""A function's definition: its stored form, what it must be, and the policy that says which may run. Pure.
-
-A function's definition as JSON with a digest of all of it, as it lies in the database.
-
-Arrow types are base64 of IPC schemas.
+"""A function's definition: what it must be, and the policy that says which may run. Pure.
 
 Which Python a bundle is of. A pickle of code is for the minor version that wrote it alone.
 
@@ -13,27 +9,29 @@ Which functions may be registered and run: by kind, by where their code is, by e
 
 from __future__ import annotations
 
-import base64
-import dataclasses
 import functools
-import json
 import math
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from leman_core.model import stored_documents
-from leman_core.model.service_errors import DataLoss, FailedPrecondition, InvalidArgument, PermissionDenied
+from leman._format import stored_functions
+from leman._format.stored_documents import Damaged, OtherFormat
+from leman._format.stored_functions import Registered
+from leman_core.model.service_errors import (
+    DataLoss,
+    FailedPrecondition,
+    InvalidArgument,
+    PermissionDenied,
+    unknown_format,
+)
 from leman_core.model.udf import (
-    CheckpointBounds,
     ErrorAction,
-    ErrorPolicy,
-    ErrorRule,
     FunctionVersion,
     RemoteFunction,
     Resources,
@@ -47,47 +45,19 @@ if TYPE_CHECKING:
     from leman_core.settings import Udf
 
 
-def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
-    """Return a definition as bytes.
-
-    Args:
-        registered_at: in seconds since the epoch; it is no part of the definition.
-    """
-    body = dataclasses.asdict(udf)
-    body["kind"] = udf.kind.value
-    body["output_type"] = _type_text(udf.output_type)
-    body["input_types"] = [None if t is None else _type_text(t) for t in udf.input_types]
-    for rule in body["error_policy"]["rules"]:
-        rule["action"] = rule["action"].value
-    if udf.remote is None:
-        del body["remote"]  # releases that know no remote functions read all others
-    source = body.pop("source")  # beside the definition, where earlier releases look over it
-    document = {"format": stored_documents.FUNCTION.current, "registered_at": registered_at, "definition": body}
-    return stored_documents.seal({**document, "source": source} if source else document)
-
-
-def decode_definition(data: bytes, where: str) -> tuple[UdfDefinition, float]:
-    """Return the definition and when it was registered, of the very bytes that were written.
+def decode_definition(data: bytes, where: str) -> Registered:
+    """Return the function of a definition, of the very bytes that were written.
 
     Raises:
         DataLoss: UDF_DAMAGED for all other bytes, naming the file `where`.
         UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
     """
     try:
-        _check_unsealed(data, where)
-        document = stored_documents.unseal(data)
-        stored_documents.FUNCTION.check(document.get("format"), where)
-        udf = _definition(document["definition"])
-        return dataclasses.replace(udf, source=str(document.get("source", ""))), float(document["registered_at"])
-    except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowException, OSError) as error:
+        return stored_functions.decode_definition(data, where)
+    except OtherFormat as error:
+        raise unknown_format(error) from None
+    except Damaged as error:
         raise damaged_definition(where, str(error)) from None
-
-
-def _check_unsealed(data: bytes, where: str) -> None:
-    """Refuse a definition without a digest, as the first format had none; one that has lost it is damaged."""
-    document = json.loads(data)
-    if isinstance(document, dict) and "definition" in document and "sha256" not in document:
-        stored_documents.FUNCTION.check(document.get("format"), where)
 
 
 def damaged_definition(where: str, what: str) -> DataLoss:
@@ -99,38 +69,6 @@ def damaged_definition(where: str, what: str) -> DataLoss:
         "the file; nothing is computed with it until then",
         path=where,
     )
-
-
-def _definition(body: dict[str, Any]) -> UdfDefinition:
-    policy = body["error_policy"]
-    rules = [{**rule, "action": ErrorAction(rule["action"])} for rule in policy["rules"]]
-    read = {
-        "kind": UdfKind(body["kind"]),
-        "input_columns": tuple(body["input_columns"]),
-        "output_type": _type(body["output_type"]),
-        "input_types": tuple(None if t is None else _type(t) for t in body["input_types"]),
-        "checkpoint": CheckpointBounds(**body["checkpoint"]),
-        "resources": Resources(**body.get("resources", {})),
-        "error_policy": ErrorPolicy(**{**policy, "rules": tuple(_rule(rule) for rule in rules)}),
-        "remote": _remote(body["remote"]) if "remote" in body else None,
-    }
-    return UdfDefinition(**{**body, **read})
-
-
-def _rule(body: dict[str, Any]) -> ErrorRule:
-    return ErrorRule(**{**body, "exception_types": tuple(body["exception_types"])})
-
-
-def _remote(body: dict[str, Any]) -> RemoteFunction:
-    return RemoteFunction(**{**body, "addresses": tuple(body["addresses"])})
-
-
-def _type_text(type_: pa.DataType) -> str:
-    return base64.b64encode(bytes(pa.schema([pa.field("", type_)]).serialize())).decode()
-
-
-def _type(text: str) -> pa.DataType:
-    return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))).field(0).type
 
 
 #: `major.minor` of this process. PySpark wants the same of driver and workers.

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import TableField
-from leman_core.model.udf import CheckpointBounds, FunctionVersion, UdfDefinition
+from leman_core.model.udf import CheckpointBounds, FunctionVersion, InputSource, UdfDefinition
 
 
 class Reason(enum.Enum):
@@ -250,15 +250,6 @@ class ReasonCount:
     reason: Reason
     fragments: int
     rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class InputSource:
-    """Another table that a column's inputs are taken from, by row id: its columns in parameter order, at a version."""
-
-    uri: str
-    version: int
-    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,9 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from leman_core.model import stored_documents
-from leman_core.model.stored_documents import StoredFormat
+from leman._format import stored_documents
+from leman._format.stored_documents import StoredFormat
+from leman_core.model.service_errors import check_format
 
 _LENGTH_BYTES = 4
 _DIGEST_BYTES = 8
@@ -262,7 +263,7 @@ def _header(buffer: bytes, kind: StoredFormat | None = None) -> dict[str, typing
     if bytes(whole[end:packed]) != _states_digest(whole[:end], whole[packed:]):
         raise ValueError(f"the digest of the {kind.called} does not match")
     header: dict[str, typing.Any] = json.loads(buffer[_LENGTH_BYTES:end])
-    kind.check(header.get("format"), "What a column file says of its rows")
+    check_format(kind, header.get("format"), "What a column file says of its rows")
     return header
 
 

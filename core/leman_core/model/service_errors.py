@@ -27,6 +27,8 @@ from __future__ import annotations
 
 import re
 
+from leman._format.stored_documents import OtherFormat, StoredFormat
+
 #: Reason of the refusal that ends an attempt at a job: another executor has taken the job over.
 ATTEMPT_FENCED = "ATTEMPT_FENCED"
 #: Reason of Unavailable where one service does not reach another one.
@@ -112,6 +114,24 @@ class Unimplemented(LemanError):
 
 class Internal(LemanError):
     """A bug of ours."""
+
+
+def unknown_format(error: OtherFormat) -> UnknownFormat:
+    """Return the error of what another release stored."""
+    return UnknownFormat(error.reason, str(error), format=error.number)
+
+
+def check_format(kind: StoredFormat, stated: object, where: str) -> None:
+    """Refuse what this release does not read, as `StoredFormat.check`.
+
+    Raises:
+        UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
+        ValueError: it is no number: that is damage.
+    """
+    try:
+        kind.check(stated, where)
+    except OtherFormat as error:
+        raise unknown_format(error) from None
 
 
 #: Stored data that this release cannot use; callers may continue without it.

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from leman_core.model import keys, stored_documents
-from leman_core.model.service_errors import DataLoss
+from leman._format import stored_documents
+from leman_core.model import keys
+from leman_core.model.service_errors import DataLoss, check_format
 from leman_core.model.table import TableSnapshot
 from leman_core.model.view import (
     AskedCommit,
@@ -92,7 +93,7 @@ def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinit
     try:
         stored = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")}
         if FORMAT in stored:
-            stored_documents.VIEW.check(stored[FORMAT], "The metadata of the view")
+            check_format(stored_documents.VIEW, stored[FORMAT], "The metadata of the view")
         return _read(stored, uri.rpartition("/")[0])
     except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise DataLoss(

@@ -21,8 +21,8 @@ import pyarrow.fs as pafs
 import structlog
 from lance.commit import CommitConflictError
 
-from leman_core.model import stored_documents
-from leman_core.model.service_errors import LemanError
+from leman._format import stored_documents
+from leman_core.model.service_errors import LemanError, check_format
 from leman_core.storage.error_translation import LANCE_ERRORS, table_error
 from leman_core.storage.filesystems import counted_table, filesystem_of
 from leman_core.storage.locations import in_object_store
@@ -518,7 +518,7 @@ class AppendLog:
             UnknownFormat: FORMAT_TOO_NEW.
         """
         stated = (dataset.schema.metadata or {}).get(_FORMAT.encode())
-        stored_documents.LOG.check(None if stated is None else stated.decode(), self._called)
+        check_format(stored_documents.LOG, None if stated is None else stated.decode(), self._called)
         missing = [name for name in self._schema.names if name not in dataset.schema.names]
         if missing:
             raise ValueError(f"it has no columns {', '.join(missing)}")

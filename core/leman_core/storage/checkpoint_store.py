@@ -24,10 +24,11 @@ import pyarrow.fs as pafs
 import structlog
 from lance.file import LanceFileReader, LanceFileSession, LanceFileWriter
 
+from leman._format import stored_documents
 from leman_core.functions.arrow_values import batch_digest, single_batch
-from leman_core.model import keys, stored_documents
+from leman_core.model import keys
 from leman_core.model.garbage import StoredFile
-from leman_core.model.service_errors import DataLoss
+from leman_core.model.service_errors import DataLoss, check_format
 from leman_core.storage import lance_files, whole_files
 from leman_core.storage.error_translation import LANCE_ERRORS, using_storage
 from leman_core.storage.filesystems import count_request, delete_folder, filesystem_of
@@ -59,7 +60,7 @@ def read_batch_file(path: str, key: str) -> pa.RecordBatch | None:
     schema, rows = reader.metadata().schema, reader.num_rows()
     metadata = schema.metadata or {}
     stated = metadata.get(FORMAT.encode())
-    stored_documents.CHECKPOINT.check(None if stated is None else stated.decode(), f"Checkpoint {path}")
+    check_format(stored_documents.CHECKPOINT, None if stated is None else stated.decode(), f"Checkpoint {path}")
     if rows:
         table = reader.read_all(batch_size=rows).to_table()
         batch = single_batch(table.replace_schema_metadata(None))

@@ -24,7 +24,8 @@ import lance
 import pyarrow as pa
 from lance.commit import CommitConflictError
 
-from leman_core.model import keys, stored_documents
+from leman._format import stored_documents
+from leman_core.model import keys
 from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, RegistrationRequest, Registrations
 from leman_core.model.service_errors import (
     Aborted,
@@ -32,6 +33,7 @@ from leman_core.model.service_errors import (
     NotFound,
     ResourceExhausted,
     UnknownFormat,
+    check_format,
     reused_request_id,
 )
 from leman_core.storage.error_translation import LANCE_ERRORS, table_error, using_storage
@@ -281,7 +283,7 @@ def _registrations(config: Mapping[str, str]) -> Registrations:
 
 def _read(name: str, text: str) -> RegisteredDatabase:
     document = stored_documents.unseal(text.encode())
-    stored_documents.REGISTRATION.check(document.get("format"), f"The registration of database '{name}'")
+    check_format(stored_documents.REGISTRATION, document.get("format"), f"The registration of database '{name}'")
     if document["name"] != name:
         raise ValueError("it is that of another database")
     return RegisteredDatabase(

@@ -34,11 +34,11 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import structlog
 
-from leman_core.model import stored_documents
+from leman._format import stored_documents
 from leman_core.model.garbage import OpenJob
 from leman_core.model.job import Job, JobState, newer_state
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.service_errors import UNREADABLE, DataLoss, Unavailable
+from leman_core.model.service_errors import UNREADABLE, DataLoss, Unavailable, check_format
 from leman_core.model.view import RefreshSpec
 from leman_core.storage import whole_files
 from leman_core.storage.append_log import AppendLog
@@ -157,7 +157,7 @@ def encode_job(job: Job) -> str:
 
 
 def _check_format(text: str) -> None:
-    stored_documents.JOB.check(_format_decoder.decode(text).format, "A record of the job history")
+    check_format(stored_documents.JOB, _format_decoder.decode(text).format, "A record of the job history")
 
 
 def is_sealed(record: str) -> bool:
@@ -327,7 +327,7 @@ class HistoryTail:
             content = read_expected(self.uri, _name(number), _SMALL_BYTES)
         try:
             document = stored_documents.unseal(content)
-            stored_documents.TAIL.check(document.get("format"), f"{self.uri}/{_name(number)}")
+            check_format(stored_documents.TAIL, document.get("format"), f"{self.uri}/{_name(number)}")
             records = tuple(map(str, document["records"]))
             return Entry(number, records, bool(document["begins"]), size_bytes=len(content))
         except (ValueError, KeyError, TypeError) as error:

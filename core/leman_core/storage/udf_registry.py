@@ -29,6 +29,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from leman._format import stored_functions
+from leman._format.stored_functions import FOLDER, Registered
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import (
     ALL_FUNCTIONS,
@@ -257,23 +259,9 @@ def claim_version(database: str, name: str, definition: bytes) -> bytes:
     return definition
 
 
-FOLDER = "_leman/udfs"
-_DEFINITION, _BUNDLE = ".json", ENDING
+_DEFINITION, _BUNDLE = stored_functions.ENDING, ENDING
 #: Of a definition that is read from an object store in one request.
 _SMALL_BYTES = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A function, and when it was registered in seconds since the epoch."""
-
-    udf: UdfDefinition
-    registered_at: float
-
-    @property
-    def order(self) -> tuple[str, int, str]:
-        """Return what functions are sorted by: the name, then newest first; unique."""
-        return self.udf.name, -int(self.registered_at * 1e6), self.udf.version
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +317,7 @@ class UdfRegistry:
             found = self.find(udf.name, udf.version)
         except DataLoss:
             self._put_bundle(udf, bundle)
-            self._write(path, function_definitions.encode_definition(udf, time.time()))
+            self._write(path, stored_functions.encode_definition(udf, time.time()))
             return True
         if found is not None and not self._may_replace(found, udf):
             raise _exists(udf)
@@ -339,7 +327,7 @@ class UdfRegistry:
                 self.bundles.forgive(udf.bundle_sha256)
             self._renew(path, found, udf)
             return False
-        if self._create(path, function_definitions.encode_definition(udf, time.time())):
+        if self._create(path, stored_functions.encode_definition(udf, time.time())):
             return True
         if self.find(udf.name, udf.version) != udf:
             raise _exists(udf)
@@ -479,10 +467,10 @@ class UdfRegistry:
         if found != udf:
             self._write(
                 path,
-                function_definitions.encode_definition(replace(udf, source=found.source or udf.source), time.time()),
+                stored_functions.encode_definition(replace(udf, source=found.source or udf.source), time.time()),
             )
         elif udf.source and not found.source:
-            self._write(path, function_definitions.encode_definition(udf, self._read(path).registered_at))
+            self._write(path, stored_functions.encode_definition(udf, self._read(path).registered_at))
 
     def _has_bundle(self, udf: UdfDefinition) -> bool:
         return self.bundles.has(udf.bundle_sha256, udf.bundle_size)
@@ -549,8 +537,8 @@ class UdfRegistry:
 
 def _decoded(path: str, content: bytes) -> Registered:
     """Return what a definition's file holds; it is that of the function which the file is named after."""
-    found = Registered(*function_definitions.decode_definition(content, path))
-    if not path.endswith(f"/{found.udf.name}@{found.udf.version}{_DEFINITION}"):
+    found = function_definitions.decode_definition(content, path)
+    if not path.endswith(f"/{found.file_name}"):
         raise function_definitions.damaged_definition(path, f"it is that of {found.udf.name}@{found.udf.version}")
     return found
 

@@ -34,11 +34,12 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from leman_core.model import stored_documents, view_metadata
+from leman._format import stored_documents
+from leman_core.model import view_metadata
 from leman_core.model.plan_columns import materialize
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, union
 from leman_core.model.row_positions import addresses_of, fragments_of, offsets_of
-from leman_core.model.service_errors import DataLoss, NotFound
+from leman_core.model.service_errors import DataLoss, NotFound, check_format
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.view import FailedNote, ViewQuery
 from leman_core.model.view_metadata import FAILED_PREFIX
@@ -381,7 +382,9 @@ def decode_source_record(source: str, content: bytes) -> SourceRecord:
     """Return the record that `encode` made, of a source that lies at `source`."""
     table = pa.ipc.open_stream(content).read_all()
     header = json.loads((table.schema.metadata or {})[_HEADER])
-    stored_documents.SOURCE_RECORD.check(header.get("format"), f"The record of version {header['version']} of {source}")
+    check_format(
+        stored_documents.SOURCE_RECORD, header.get("format"), f"The record of version {header['version']} of {source}"
+    )
     layouts = [tuple(layout) for layout in header["layouts"]]
     fields = pa.ipc.read_schema(pa.py_buffer(bytes.fromhex(header["schema"])))
     fragments, rows = [], {}

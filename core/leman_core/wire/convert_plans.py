@@ -23,7 +23,6 @@ from leman_core.model.plan import (
     ComparedFile,
     EarlierRows,
     FragmentTask,
-    InputSource,
     KeptRows,
     MigratedRows,
     OnStaleInput,
@@ -46,7 +45,7 @@ from leman_core.model.plan_columns import (
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import IndexCoverage, TableField
-from leman_core.model.udf import FunctionVersion
+from leman_core.model.udf import FunctionVersion, InputSource
 from leman_core.wire.convert_udfs import bounds_from_proto, bounds_to_proto, udf_from_proto, udf_to_proto
 from leman_core.wire.convert_values import (
     MOST_THREADS,

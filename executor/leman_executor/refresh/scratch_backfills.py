@@ -23,16 +23,17 @@ import numpy as np
 import pyarrow as pa
 import structlog
 
-from leman_core.functions import arrow_types, binding, column_checks
+from leman._format import column_bindings
+from leman_core.functions import arrow_types, column_checks
 from leman_core.functions.arrow_types import given_type, is_blob
 from leman_core.functions.arrow_values import equal_rows
 from leman_core.model import keys
 from leman_core.model.job import Job, JobState
-from leman_core.model.plan import BackfillSpec, FragmentTask, InputSource, Plan
+from leman_core.model.plan import BackfillSpec, FragmentTask, Plan
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, distinct, isin_sorted, positions
 from leman_core.model.row_positions import RowRange, split_range
 from leman_core.model.service_errors import Aborted, LemanError
-from leman_core.model.udf import ColumnBinding, ColumnInput, UdfKind
+from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource, UdfKind
 from leman_core.model.view import SOURCE_ROW_ID, EarlierValues, RefreshPlan, ResolvedFunction, SourceChange, ViewQuery
 from leman_core.model.work import CheckpointStore
 from leman_core.process.crash_points import crash_point
@@ -474,5 +475,5 @@ def scratch_columns(functions: Sequence[ResolvedFunction], source_uri: str, vers
             source=InputSource(source_uri, version, function.column.inputs),
         )
         made = column_checks.output_field(function.column.name, function.udf, arrow_types.VIEW_FORMAT)
-        fields.append(binding.bind(made, column))
+        fields.append(column_bindings.bind(made, column))
     return pa.schema(fields)

@@ -25,11 +25,10 @@ import pyarrow as pa
 
 from leman._format.value_casts import relabel
 from leman_core.model import keys, row_states
-from leman_core.model.plan import InputSource
 from leman_core.model.row_ids import difference, isin
 from leman_core.model.row_positions import RowAddress, RowRange, split_range
 from leman_core.model.row_states import RowState, States
-from leman_core.model.udf import UdfKind
+from leman_core.model.udf import InputSource, UdfKind
 from leman_core.model.view import SOURCE_ROW_ID
 from leman_core.model.work import FragmentWork, WorkContext
 from leman_core.storage import column_files

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 import structlog
 
+from leman._format import column_bindings
 from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import PlanHeader
@@ -257,7 +258,7 @@ class ColumnRequests:
         rebound = column_checks.binding_to(
             bound.column_id, udf, inputs, bound.added_as, earlier, before=bound, keep=kept
         )
-        field = replace(existing.field, arrow=binding.bind(existing.field.arrow, rebound))
+        field = replace(existing.field, arrow=column_bindings.bind(existing.field.arrow, rebound))
         fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
         return self._plans.forecast(replace(table, fields=fields), column, udf)
 

@@ -16,7 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import ParamSpec
 
-from leman_core.functions import arrow_types, binding, column_checks, function_servers
+from leman._format import column_bindings
+from leman_core.functions import arrow_types, column_checks, function_servers
 from leman_core.functions.column_checks import NewColumn
 from leman_core.functions.function_definitions import FunctionPolicy, check_remote
 from leman_core.functions.function_servers import FunctionDescription
@@ -329,7 +330,7 @@ class PreviewPlans:
             i.field_id for i in bound.inputs
         ]:
             rebound = column_checks.binding_to(bound.column_id, udf, inputs, bound.added_as, before=bound)
-            field = replace(column, arrow=binding.bind(column.arrow, rebound))
+            field = replace(column, arrow=column_bindings.bind(column.arrow, rebound))
             fields = tuple(field if f.field_id == field.field_id else f for f in table.fields)
             table = replace(table, fields=fields)
         return self._plans.forecast(table, column.name, udf).rows_to_compute

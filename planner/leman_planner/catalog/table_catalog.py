@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from leman._format import column_bindings
 from leman_core.functions import arrow_types, binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model import keys
@@ -237,7 +238,7 @@ class Catalog:
             rebound = column_checks.binding_to(
                 bound.column_id, udf, inputs, bound.added_as, kept, before=bound, keep=column.keep_values
             )
-            fields.append(binding.mark(binding.bind(existing.arrow, rebound), request_id, body))
+            fields.append(binding.mark(column_bindings.bind(existing.arrow, rebound), request_id, body))
             functions.append(udf)
         check_circles(snapshot, fields)
         self._check_expressions(snapshot, registry, columns, functions, fields)
@@ -351,4 +352,4 @@ def _added_before(table: TableSnapshot, name: str, column_id: str, udf: UdfDefin
         return None
     if (bound.udf_name, bound.udf_version) != (udf.name, udf.version):
         return None
-    return binding.bind(column_checks.output_field(name, udf, table.file_format), bound)
+    return column_bindings.bind(column_checks.output_field(name, udf, table.file_format), bound)

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from leman._format import column_bindings
 from leman_core.functions import arrow_types, binding, column_checks
 from leman_core.model import keys
 from leman_core.model import view_metadata as metadata
-from leman_core.model.plan import BackfillSpec, InputSource, OutputField
+from leman_core.model.plan import BackfillSpec, OutputField
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument
 from leman_core.model.table import Fragment, TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition, UdfKind
+from leman_core.model.udf import ColumnBinding, FunctionVersion, InputSource, UdfDefinition, UdfKind
 from leman_core.sql import expressions
 
 
@@ -335,7 +336,7 @@ def defined_column(table: TableSnapshot, name: str) -> tuple[TableField, ColumnB
 def _listed(table: TableSnapshot) -> str:
     """Say which columns of a table are computed, or what columns it has where none is."""
     names = [field.name for field in table.fields]
-    computed = [field.name for field in table.fields if binding.COLUMN_ID in (field.arrow.metadata or {})]
+    computed = [field.name for field in table.fields if column_bindings.COLUMN_ID in (field.arrow.metadata or {})]
     if computed:
         return f"Computed are {', '.join(computed[:_LISTED])}"
     return f"No column of the table is computed; it has {', '.join(names[:_LISTED])}"

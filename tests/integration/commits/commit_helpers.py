@@ -14,6 +14,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from leman._format import column_bindings
 from leman.v1 import catalog_pb2
 from leman_coordinator.commits.commit_queue import CommitQueues, Limits
 from leman_coordinator.commits.commit_requests import CommitResult, ReplaceRequest
@@ -81,7 +82,7 @@ def new_field(base, name: str, type_: pa.DataType | None = None, inputs: str = "
     bound = ColumnBinding(
         uuid.uuid4().hex, "f", "v1", (ColumnInput(inputs, base.column(inputs).field_id),), added_as=name
     )
-    return binding.bind(pa.field(name, type_ or pa.int64()), bound)
+    return column_bindings.bind(pa.field(name, type_ or pa.int64()), bound)
 
 
 class Planner:

@@ -8,6 +8,7 @@ import grpc
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings
 from leman.v1 import commit_pb2
 from leman_coordinator.commits.commit_requests import BindColumnsRequest
 from leman_coordinator.lance_io import column_commits
@@ -32,7 +33,7 @@ def bound(table: Table, name: str, version: str, **changes: object) -> pa.Field:
     field = table.snapshot().column(name)
     old = binding.read(field.arrow)
     wanted = {"column_id": old.column_id, "udf_name": "g", "udf_version": version, "inputs": old.inputs, **changes}
-    return binding.bind(field.arrow, ColumnBinding(**wanted))
+    return column_bindings.bind(field.arrow, ColumnBinding(**wanted))
 
 
 def function(table: Table, name: str) -> tuple[str, str]:

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pytest
 
+from leman._format import stored_documents
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
 from leman_coordinator.lance_io import table_files
-from leman_core.model import stored_documents
 from leman_core.model.garbage import DAY, Fate, Use
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec

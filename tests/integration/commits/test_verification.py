@@ -12,11 +12,12 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format import stored_documents
 from leman_coordinator.verification import database_verification
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import FindingCounts, Flaw, Subject
 from leman_core.functions.function_definitions import PYTHON
-from leman_core.model import keys, stored_documents
+from leman_core.model import keys
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.row_positions import RowRange

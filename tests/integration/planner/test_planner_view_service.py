@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from google.protobuf import field_mask_pb2
 
+from leman._format import column_bindings
 from leman.v1 import catalog_pb2, commit_pb2, planner_pb2, udf_pb2
-from leman_core.functions import binding
-from leman_core.model.plan import BackfillSpec, InputSource
-from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource, UdfDefinition, UdfKind
 from leman_core.model.view import RefreshSpec
 from leman_core.model.view_metadata import QUERY
 from leman_core.storage.lance_tables import LanceTables
@@ -418,7 +418,7 @@ def scratch_table(lake):
     dataset = lance.write_dataset(ids, uri, max_rows_per_file=10)
     source = InputSource(lake.uri, 1, ("body",))
     bound = ColumnBinding("digest-d", "length", "1", (ColumnInput("__source_row_id", 0),), source=source)
-    dataset.add_columns(binding.bind(pa.field("d", pa.int64()), bound))
+    dataset.add_columns(column_bindings.bind(pa.field("d", pa.int64()), bound))
     return source
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings
 from leman_core.functions import binding
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import UdfDefinition, UdfKind
@@ -185,7 +186,8 @@ def test_a_binding_without_names_gets_them_with_its_next_values(pipeline):
     dataset = pipeline.open(table)
     field = dataset.schema.field("y")
     bound = binding.read(field)
-    older = binding.bind(field, type(bound)(bound.column_id, bound.udf_name, bound.udf_version, bound.inputs, "y"))
+    named = (bound.column_id, bound.udf_name, bound.udf_version, bound.inputs, "y")
+    older = column_bindings.bind(field, type(bound)(*named))
     dataset.update_field_metadata({"y": {k.decode(): v.decode() for k, v in older.metadata.items()}}, replace=True)
     assert binding.read(pipeline.open(table).schema.field("y")).input_names is None
     pipeline.backfill(table, "y")

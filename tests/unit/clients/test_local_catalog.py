@@ -11,9 +11,10 @@ import pytest
 
 import leman
 from leman import cli
+from leman._format import column_bindings
+from leman._format.column_bindings import COLUMN_ID, DIGEST, INPUTS, UDF_VERSION
 from leman._local import local_reads
 from leman.errors import StartFailed, TableNotFound
-from leman_core.functions import binding
 from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.table_catalog import Catalog, computed_columns
@@ -35,7 +36,7 @@ def lake(tmp_path, monkeypatch):
         inputs=(ColumnInput("text", ids["text"].id()), ColumnInput("box.was", width)),
         kept=(FunctionVersion("count", "1"),),
     )
-    table.add_columns(binding.bind(pa.field("n", pa.int64()), bound))
+    table.add_columns(column_bindings.bind(pa.field("n", pa.int64()), bound))
     table.delete("text = 'b'")
     table.alter_columns({"path": "text", "name": "body"})
     (tmp_path / "lake" / "coming.lance" / "data").mkdir(parents=True)
@@ -77,7 +78,7 @@ def test_what_is_told_is_what_the_services_tell(lake):
     assert column.kept_versions == tuple(f"{kept.name}@{kept.version}" for kept in told.kept) == ("count@1",)
 
 
-@pytest.mark.parametrize("entry", [binding.DIGEST, binding.UDF_VERSION, binding.INPUTS, binding.COLUMN_ID])
+@pytest.mark.parametrize("entry", [DIGEST, UDF_VERSION, INPUTS, COLUMN_ID])
 def test_what_makes_no_sense_is_asked_of_the_services(lake, entry):
     table = lance.dataset(f"{lake}/docs.lance")
     table.update_field_metadata({"n": {entry.decode(): "[1]"}})

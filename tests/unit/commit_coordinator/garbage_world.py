@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from hypothesis import strategies as st
 
+from leman._format import column_bindings
 from leman_coordinator.garbage.retention import CHECKPOINTS, DATA, Inventory, PartialStates, Uses
-from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.garbage import DAY, OpenJob, StoredFile
 from leman_core.model.row_positions import RowRange
@@ -43,7 +43,7 @@ def snapshot(version: int, fragments, name: str = "f", *, with_column: bool = Tr
     fields = [TableField(pa.field("x", pa.int64()), (X,))]
     if with_column:
         bound = ColumnBinding(COLUMN_ID, name, "1", (ColumnInput("x", X),))
-        fields.append(TableField(binding.bind(pa.field("y", pa.int64()), bound), (Y,)))
+        fields.append(TableField(column_bindings.bind(pa.field("y", pa.int64()), bound), (Y,)))
     made = []
     for fragment_id, source, output in fragments:
         files = [DataFile(source, (X,))] + ([DataFile(output, (Y,))] if output else [])

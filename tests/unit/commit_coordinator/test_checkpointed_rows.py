@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from lance.file import LanceFileWriter
 
+from leman._format import column_bindings
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io import checkpointed_rows
 from leman_coordinator.lance_io.row_reading import open_rows
-from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
@@ -37,7 +37,7 @@ class Stored:
         rows = pa.table({"x": pa.array(range(ROWS), pa.int64())})
         table = lance.write_dataset(rows, self.uri, max_rows_per_file=ROWS // 2, enable_stable_row_ids=True)
         bound = ColumnBinding("c0ffee", "f", "2", (ColumnInput("x", 0),), added_as="y", kept=kept)
-        table.add_columns(binding.bind(pa.field("y", kind), bound))
+        table.add_columns(column_bindings.bind(pa.field("y", kind), bound))
         self.bound, self.store = bound, LanceCheckpointStore(checkpoint_root(self.uri))
 
     def sources(self, fragment: int) -> str:

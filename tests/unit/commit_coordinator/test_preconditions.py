@@ -7,10 +7,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings
 from leman_coordinator.commits import preconditions
 from leman_coordinator.commits.commit_requests import ReplaceRequest, Status
 from leman_coordinator.commits.preconditions import Base, Item
-from leman_core.functions import binding
 from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
 from leman_core.model.service_errors import Aborted, FailedPrecondition
@@ -31,7 +31,7 @@ INT64 = pa.int64()
 
 def column(name="c", ids=(2,), type_=INT64, column_id="col-1", inputs=(("x", 1),)):
     bound = ColumnBinding(column_id, "f", "v1", tuple(ColumnInput(*pair) for pair in inputs))
-    return TableField(binding.bind(pa.field(name, type_), bound), ids)
+    return TableField(column_bindings.bind(pa.field(name, type_), bound), ids)
 
 
 def table(*files: DataFile, fields=(), rows=10, incarnation="inc"):

@@ -4,12 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings, stored_documents
 from leman_core.functions import binding
-from leman_core.model import row_states, stored_documents, view_metadata
-from leman_core.model.plan import InputSource
+from leman_core.model import row_states, view_metadata
 from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import DataLoss, UnknownFormat
-from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
+from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion, InputSource
 from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 
 BINDINGS = {
@@ -59,7 +59,7 @@ def damaged(metadata):
 
 @pytest.mark.parametrize("bound", BINDINGS.values(), ids=BINDINGS)
 def test_no_flipped_bit_binds_a_column_to_something_else(bound):
-    field = binding.bind(pa.field("c", pa.int64()), bound)
+    field = column_bindings.bind(pa.field("c", pa.int64()), bound)
     assert binding.read(field) == bound
     for metadata in damaged(field.metadata):
         try:
@@ -67,17 +67,19 @@ def test_no_flipped_bit_binds_a_column_to_something_else(bound):
         except DataLoss:
             continue
         except UnknownFormat:  # the number of the format, which no digest can cover
-            assert metadata.get(binding.FORMAT) != field.metadata[binding.FORMAT]
+            assert metadata.get(column_bindings.FORMAT) != field.metadata[column_bindings.FORMAT]
         else:  # without a number it is of format 1
             assert found == bound
-            assert binding.FORMAT not in metadata
+            assert column_bindings.FORMAT not in metadata
 
 
-@pytest.mark.parametrize("key", [binding.KEPT, binding.SOURCE, binding.ADDED_AS, binding.DIGEST])
+@pytest.mark.parametrize(
+    "key", [column_bindings.KEPT, column_bindings.SOURCE, column_bindings.ADDED_AS, column_bindings.DIGEST]
+)
 def test_no_entry_of_a_binding_can_be_lost_unnoticed(key):
-    whole = {**binding.bind(pa.field("c", pa.int64()), BINDINGS["sourced"]).metadata}
-    if key == binding.KEPT:
-        whole = {**binding.bind(pa.field("c", pa.int64()), BINDINGS["kept"]).metadata}
+    whole = {**column_bindings.bind(pa.field("c", pa.int64()), BINDINGS["sourced"]).metadata}
+    if key == column_bindings.KEPT:
+        whole = {**column_bindings.bind(pa.field("c", pa.int64()), BINDINGS["kept"]).metadata}
     del whole[key]
     with pytest.raises(DataLoss):
         binding.read(pa.field("c", pa.int64(), metadata=whole))

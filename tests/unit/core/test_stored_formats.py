@@ -10,13 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings, stored_documents, stored_functions
+from leman._format.stored_documents import StoredFormat
 from leman_core.functions import binding, function_definitions
-from leman_core.model import row_states, stored_documents, view_metadata
+from leman_core.model import row_states, view_metadata
 from leman_core.model.databases import Registrations
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.service_errors import DataLoss, UnknownFormat
-from leman_core.model.stored_documents import StoredFormat
+from leman_core.model.service_errors import DataLoss, UnknownFormat, check_format
 from leman_core.model.table import TableSnapshot
 from leman_core.model.udf import ColumnBinding, InputNames, UdfDefinition, UdfKind
 from leman_core.storage import database_registry, stored_jobs, view_side_files
@@ -29,7 +30,7 @@ from tests.unit.core.views.test_metadata import DEFINITION, SCHEMA
 
 JOB = Job("job-1", "request-1", JobState.DONE, BackfillSpec("/lake", "t", "y"), 1.0, 2.0)
 UDF = UdfDefinition("double", "1", UdfKind.SCALAR, ("x",), pa.int64(), (pa.int64(),), entrypoint="m:double")
-BOUND = binding.bind(pa.field("y", pa.int64()), ColumnBinding("c", "double", "1", ()))
+BOUND = column_bindings.bind(pa.field("y", pa.int64()), ColumnBinding("c", "double", "1", ()))
 
 
 def refused(reason: str) -> pytest.RaisesExc[UnknownFormat]:
@@ -42,15 +43,15 @@ def refused(reason: str) -> pytest.RaisesExc[UnknownFormat]:
 def test_a_format_is_read_from_the_oldest_to_the_one_that_is_written(stated, reason):
     known = StoredFormat("things", 3, 2)
     if not reason:
-        known.check(stated, "It")
+        check_format(known, stated, "It")
         return
     with refused(reason):
-        known.check(stated, "It")
+        check_format(known, stated, "It")
 
 
 def test_what_is_no_number_is_damage():
     with pytest.raises(ValueError, match="invalid literal"):
-        stored_documents.JOB.check("x", "It")
+        check_format(stored_documents.JOB, "x", "It")
 
 
 def with_metadata(**entries: str | None) -> pa.Field:
@@ -59,7 +60,7 @@ def with_metadata(**entries: str | None) -> pa.Field:
 
 
 def test_a_binding_of_another_release_is_not_damaged():
-    assert BOUND.metadata[binding.FORMAT] == b"1"
+    assert BOUND.metadata[column_bindings.FORMAT] == b"1"
     assert binding.read(with_metadata(format=None)) == binding.read(BOUND)
     with refused("FORMAT_TOO_NEW"):
         binding.read(with_metadata(format="3", digest="of more keys"))
@@ -71,14 +72,14 @@ def test_a_binding_of_another_release_is_not_damaged():
 
 def test_a_binding_says_the_later_format_where_it_has_names():
     bound = ColumnBinding("c", "double", "1", (), input_names=InputNames(((1, "a"), (2, "b")), "since"))
-    field = binding.bind(BOUND, bound)
-    assert field.metadata[binding.FORMAT] == b"2"
+    field = column_bindings.bind(BOUND, bound)
+    assert field.metadata[column_bindings.FORMAT] == b"2"
     assert binding.read(field) == bound
-    assert binding.bind(field, binding.read(BOUND)) == BOUND
+    assert column_bindings.bind(field, binding.read(BOUND)) == BOUND
 
 
 def definition(**changes: object) -> bytes:
-    document = stored_documents.unseal(function_definitions.encode_definition(UDF, 1.0))
+    document = stored_documents.unseal(stored_functions.encode_definition(UDF, 1.0))
     return stored_documents.seal({**document, **changes})
 
 

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from leman_core.functions import binding
+from leman._format import column_bindings
 from leman_core.model import keys
 from leman_core.model.plan import OutputField, Plan
 from leman_core.model.row_positions import RowRange
@@ -22,7 +22,7 @@ UDF = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64(), entrypoint="m:
 
 def column_field(name="c", column_id=COLUMN_ID, udf=UDF, inputs=(("x", X),)):
     bound = ColumnBinding(column_id, udf.name, udf.version, tuple(ColumnInput(*i) for i in inputs))
-    return binding.bind(pa.field(name, pa.int64()), bound)
+    return column_bindings.bind(pa.field(name, pa.int64()), bound)
 
 
 def table(fragments, *, column_id=COLUMN_ID, version=7, column="c"):

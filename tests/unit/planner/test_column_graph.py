@@ -3,6 +3,7 @@
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings
 from leman_core.functions import binding
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
@@ -22,7 +23,7 @@ X = 0
 def computed(name, *inputs):
     """A column that reads (name, field id) pairs."""
     bound = ColumnBinding(f"id-{name}", "f", "1", tuple(ColumnInput(*pair) for pair in inputs))
-    return binding.bind(pa.field(name, pa.int64()), bound)
+    return column_bindings.bind(pa.field(name, pa.int64()), bound)
 
 
 def table(*columns):
@@ -61,7 +62,7 @@ def test_a_circle_is_refused_where_a_binding_closes_it():
 def test_a_field_of_a_struct_is_a_part_of_its_column():
     box = pa.field("box", pa.struct([pa.field("w", pa.int64())]))
     bound = binding.read(computed("box", ("x", X)))
-    made = TableField(binding.bind(box, bound), (5, 6), (TableField(pa.field("w", pa.int64()), (6,)),))
+    made = TableField(column_bindings.bind(box, bound), (5, 6), (TableField(pa.field("w", pa.int64()), (6,)),))
     found = TableSnapshot(
         uri="/t.lance", version=1, incarnation="i", fragments=(),
         fields=(TableField(pa.field("x", pa.int64()), (X,)), made, TableField(computed("y", ("box.w", 6)), (7,))),
@@ -83,5 +84,5 @@ def test_an_order_is_found_or_the_circle_is_named():
 
 
 def test_a_binding_that_is_damaged_ends_a_chain_without_a_word():
-    broken = computed("b", ("a", 3)).with_metadata({binding.COLUMN_ID: b"id-b"})
+    broken = computed("b", ("a", 3)).with_metadata({column_bindings.COLUMN_ID: b"id-b"})
     assert upstream_columns(table(computed("c", ("b", 2)), broken), "c") == []

@@ -26,7 +26,6 @@ They lie in a Lance table to which workers append. A row that failed again is th
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import datetime
 import difflib
@@ -38,6 +37,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leman import _locations, local
+from leman._format import column_bindings, stored_functions
+from leman._format.stored_documents import Unreadable
+from leman._format.stored_functions import UdfDefinition
 from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._message_text import translate
 from leman._table_model import (
@@ -69,9 +71,6 @@ else:
 
 _ENDING = ".lance"
 _SCRATCH = "__leman_scratch_"
-_KEY = "leman::"
-#: Entries of a column's metadata that its digest is made of.
-_BOUND = ("column_id", "udf_name", "udf_version", "inputs", "source", "added_as", "kept", "input_names")
 
 
 def table_names(database: str) -> list[str]:
@@ -99,7 +98,7 @@ def local_table(database: str, name: str) -> TableInfo | None:
         return _described_table(name, uri, local.open_table(uri))
     except TableNotFound:
         raise
-    except (LemanError, OSError, ValueError, LookupError, TypeError):
+    except (LemanError, OSError, Unreadable, ValueError):
         return None
 
 
@@ -123,7 +122,7 @@ def _described_table(name: str, uri: str, dataset: lance.LanceDataset) -> TableI
         row_count=dataset.count_rows(),
         fragment_count=len(dataset.get_fragments()),
         schema=dataset.schema,
-        computed_columns=tuple(_computed(field, paths) for field in dataset.schema if _is_bound(field)),
+        computed_columns=tuple(filter(None, (_computed(field, paths) for field in dataset.schema))),
         stable_row_ids=bool(dataset.has_stable_row_ids),
     )
 
@@ -135,23 +134,17 @@ def _paths(fields: Iterable[Any], before: str = "") -> Iterable[tuple[int, str]]
         yield from _paths(field.children(), f"{before}{field.name()}.")
 
 
-def _is_bound(field: pa.Field) -> bool:
-    return any(f"{_KEY}{key}".encode() in (field.metadata or {}) for key in ("column_id", "digest"))
-
-
-def _computed(field: pa.Field, paths: Mapping[int, str]) -> ComputedColumn:
-    """Raises LookupError, ValueError, TypeError where its metadata is not what was written."""
-    stored = {key.decode(): value.decode() for key, value in field.metadata.items() if key.startswith(_KEY.encode())}
-    bound = sorted((key, stored[key]) for key in (_KEY + entry for entry in _BOUND) if key in stored)
-    digest = hashlib.sha256(json.dumps(bound, ensure_ascii=False).encode()).hexdigest()[:32]
-    if stored[f"{_KEY}digest"] != digest:
-        raise ValueError(f"the metadata of column {field.name} was changed")
+def _computed(field: pa.Field, paths: Mapping[int, str]) -> ComputedColumn | None:
+    """A column as its metadata has it; None: it is no computed one. Raises Unreadable."""
+    bound = column_bindings.read(field)
+    if bound is None:
+        return None
     return ComputedColumn(
         field.name,
-        stored[f"{_KEY}udf_name"],
-        stored[f"{_KEY}udf_version"],
-        tuple(paths.get(field_id, column) for column, field_id in json.loads(stored[f"{_KEY}inputs"])),
-        tuple(f"{udf}@{version}" for udf, version in json.loads(stored.get(f"{_KEY}kept", "[]"))),
+        bound.udf_name,
+        bound.udf_version,
+        tuple(paths.get(column.field_id, column.name) for column in bound.inputs),
+        tuple(map(str, bound.kept)),
     )
 
 
@@ -294,23 +287,21 @@ def _expression(column: Mapping[str, Any]) -> str:
     return quoted if source else str(column["expression"])
 
 
-_UDF_ENDING = ".json"
-
-
 def local_udfs(database: str) -> list[UdfInfo] | None:
     """All of them, by name, then newest first; None: the services know, or tell better what is wrong."""
-    folder = f"{database}/_leman/udfs"
+    folder = f"{database}/{stored_functions.FOLDER}"
     found = []
     try:
         for name in os.listdir(folder) if os.path.isdir(folder) else ():  # noqa: PTH112, PTH208 - a str, as on the wire
-            if name.endswith(_UDF_ENDING) and not name.startswith("."):
-                udf, registered_at = _read_udf(f"{folder}/{name}")
-                if f"{udf.name}@{udf.version}{_UDF_ENDING}" != name:
+            if name.endswith(stored_functions.ENDING) and not name.startswith("."):
+                with open(f"{folder}/{name}", "rb") as file:  # noqa: PTH123
+                    function = stored_functions.decode_definition(file.read(), name)
+                if function.file_name != name:
                     return None
-                found.append((udf.name, -int(registered_at * 1e6), udf.version, udf))
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+                found.append(function)
+    except (OSError, Unreadable):
         return None
-    return [entry[-1] for entry in sorted(found, key=lambda entry: entry[:3])]
+    return [_udf_info(function.udf) for function in sorted(found, key=lambda function: function.order)]
 
 
 def local_udf(database: str, name: str, version: str) -> UdfInfo | None:
@@ -324,53 +315,31 @@ def without_source(info: UdfInfo) -> UdfInfo:
     return dataclasses.replace(info, source="")
 
 
-def _read_udf(path: str) -> tuple[UdfInfo, float]:
-    """A function, and when it was registered. Raises ValueError where the file is not as it was written; LookupError,
-    TypeError, AttributeError where it is of another release."""
-    with open(path, "rb") as file:  # noqa: PTH123
-        data = file.read()
-    document = json.loads(data)
-    digest = document.pop("sha256")
-    if digest != hashlib.sha256(_text(document)).hexdigest() or _text({**document, "sha256": digest}) != data:
-        raise ValueError("the definition was changed")
-    body = document["definition"]
-    info = UdfInfo(
-        name=body["name"],
-        version=body["version"],
-        kind=body["kind"],
-        input_columns=tuple(body["input_columns"]),
-        data_type=_type(body["output_type"]),
-        stateful=body["stateful"],
-        sql_expression=body["sql_expression"],
-        options=_options(body),
-        addresses=tuple(body["remote"]["addresses"]) if "remote" in body else (),
-        source=document.get("source", ""),
-    )
-    return info, float(document["registered_at"])
-
-
-def _options(body: Mapping[str, Any]) -> dict[str, object]:
-    bounds, resources = body["checkpoint"], body.get("resources", {})
-    all_of_them = {
-        "batch_size": body["batch_size"],
-        "checkpoint_size": bounds["checkpoint_size"],
-        "min_checkpoint_size": bounds["min_checkpoint_size"],
-        "max_checkpoint_size": bounds["max_checkpoint_size"],
-        "timeout": body["timeout_seconds"],
-        "num_cpus": resources.get("num_cpus"),
-        "num_gpus": resources.get("num_gpus"),
-        "memory": resources.get("memory_bytes"),
-        "blob": body["blob"],
+def _udf_info(udf: UdfDefinition) -> UdfInfo:
+    bounds, resources = udf.checkpoint, udf.resources
+    options = {
+        "batch_size": udf.batch_size,
+        "checkpoint_size": bounds.checkpoint_size,
+        "min_checkpoint_size": bounds.min_checkpoint_size,
+        "max_checkpoint_size": bounds.max_checkpoint_size,
+        "timeout": udf.timeout_seconds,
+        "num_cpus": resources.num_cpus,
+        "num_gpus": resources.num_gpus,
+        "memory": resources.memory_bytes,
+        "blob": udf.blob,
     }
-    return {name: value for name, value in all_of_them.items() if value}
-
-
-def _type(text: str) -> pa.DataType:
-    return pa.ipc.read_schema(pa.BufferReader(base64.b64decode(text))).field(0).type
-
-
-def _text(document: Mapping[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":"), sort_keys=True).encode()
+    return UdfInfo(
+        name=udf.name,
+        version=udf.version,
+        kind=udf.kind.value,
+        input_columns=udf.input_columns,
+        data_type=udf.output_type,
+        stateful=udf.stateful,
+        sql_expression=udf.sql_expression,
+        options={name: value for name, value in options.items() if value},
+        addresses=() if udf.remote is None else udf.remote.addresses,
+        source=udf.source,
+    )
 
 
 _POSITION = "position"

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
+from leman._format import stored_functions
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import PYTHON, FunctionPolicy
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument, NotFound
@@ -57,7 +58,7 @@ def registry(tmp_path):
 
 @pytest.mark.parametrize("udf", [UDF, INSTALLED], ids=["bundle", "entrypoint"])
 def test_a_definition_survives_its_json(udf):
-    assert function_definitions.decode_definition(function_definitions.encode_definition(udf, 12.5), "x.json") == (
+    assert function_definitions.decode_definition(stored_functions.encode_definition(udf, 12.5), "x.json") == (
         udf,
         12.5,
     )
@@ -129,7 +130,7 @@ def test_the_first_source_under_a_version_stays_and_one_that_comes_late_changes_
 
 def test_a_source_lies_where_earlier_releases_look_over_it():
     plain, told = (
-        json.loads(function_definitions.encode_definition(udf, 1.0))
+        json.loads(stored_functions.encode_definition(udf, 1.0))
         for udf in (INSTALLED, dataclasses.replace(INSTALLED, source="s"))
     )
     assert told["definition"] == plain["definition"]

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from leman._format import stored_functions
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import check_definition
 from leman_core.model.service_errors import InvalidArgument
@@ -147,7 +148,7 @@ def test_the_version_says_what_is_computed():
 def test_a_definition_travels_and_is_stored(tmp_path):
     one = table_catalog.sql_function_definition("upper(Title)", ("Title",), pa.string())
     assert convert_udfs.udf_from_proto(convert_udfs.udf_to_proto(one)) == one
-    assert function_definitions.decode_definition(function_definitions.encode_definition(one, 1.0), "f") == (one, 1.0)
+    assert function_definitions.decode_definition(stored_functions.encode_definition(one, 1.0), "f") == (one, 1.0)
     registry = UdfRegistry(str(tmp_path))
     assert registry.put(one)
     assert not registry.put(one)

@@ -5,10 +5,10 @@ import json
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings
 from leman_core.functions import binding
-from leman_core.model.plan import InputSource
 from leman_core.model.service_errors import AlreadyExists, DataLoss
-from leman_core.model.udf import ColumnBinding, ColumnInput
+from leman_core.model.udf import ColumnBinding, ColumnInput, InputSource
 
 PLAIN = ColumnBinding("id", "f", "1", (ColumnInput("__source_row_id", 0),))
 SOURCE = InputSource("/data/t.lance", 7, ("x", "y z"))
@@ -16,7 +16,7 @@ FIELD = pa.field("c", pa.int64(), metadata={"mine": "stays"})
 
 
 def sourced():
-    return binding.bind(FIELD, ColumnBinding("id", "f", "1", PLAIN.inputs, source=SOURCE))
+    return column_bindings.bind(FIELD, ColumnBinding("id", "f", "1", PLAIN.inputs, source=SOURCE))
 
 
 def test_source_is_read_as_it_was_written():
@@ -29,12 +29,12 @@ def test_source_is_read_as_it_was_written():
 
 
 def test_a_column_of_the_table_itself_has_none():
-    assert binding.read(binding.bind(FIELD, PLAIN)).source is None
-    assert b"leman::source" not in binding.bind(FIELD, PLAIN).metadata
+    assert binding.read(column_bindings.bind(FIELD, PLAIN)).source is None
+    assert b"leman::source" not in column_bindings.bind(FIELD, PLAIN).metadata
 
 
 def test_another_binding_takes_the_source_away():
-    again = binding.bind(sourced(), PLAIN)
+    again = column_bindings.bind(sourced(), PLAIN)
     assert binding.read(again) == PLAIN
     assert again.metadata[b"mine"] == b"stays"
 

@@ -8,6 +8,7 @@ import cloudpickle
 import pyarrow as pa
 import pytest
 
+from leman._format import stored_functions
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import PYTHON
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, Unavailable
@@ -78,7 +79,7 @@ def ref(registry, udf):
 
 @ALL
 def test_no_flipped_bit_of_a_definition_is_accepted(udf):
-    data = function_definitions.encode_definition(udf, 12.5)
+    data = stored_functions.encode_definition(udf, 12.5)
     assert function_definitions.decode_definition(data, "f.json") == (udf, 12.5)
     for place in range(len(data)):
         for bit in range(8):
@@ -92,13 +93,13 @@ def test_no_flipped_bit_of_a_definition_is_accepted(udf):
 @ALL
 @pytest.mark.parametrize("length", [0, 1, -1])
 def test_a_definition_that_was_cut_off_or_grew_is_refused(udf, length):
-    data = function_definitions.encode_definition(udf, 12.5)
+    data = stored_functions.encode_definition(udf, 12.5)
     with pytest.raises(DataLoss):
         function_definitions.decode_definition(data[:length] if length >= 0 else data + b" ", "f.json")
 
 
 def test_a_definition_without_a_digest_is_refused():
-    document = json.loads(function_definitions.encode_definition(SQL, 1.0))
+    document = json.loads(stored_functions.encode_definition(SQL, 1.0))
     del document["sha256"]
     with pytest.raises(DataLoss, match="no digest"):
         function_definitions.decode_definition(json.dumps(document, indent=1, sort_keys=True).encode(), "f.json")

@@ -6,6 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from leman._format import stored_functions
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import FunctionPolicy, check_definition
 from leman_core.model.service_errors import InvalidArgument, PermissionDenied
@@ -29,14 +30,14 @@ def with_addresses(*addresses: str) -> UdfDefinition:
 
 def test_a_definition_is_the_same_after_its_ways_through_a_file_and_a_message():
     check_definition(UDF)
-    assert function_definitions.decode_definition(function_definitions.encode_definition(UDF, 1.0), "f") == (UDF, 1.0)
+    assert function_definitions.decode_definition(stored_functions.encode_definition(UDF, 1.0), "f") == (UDF, 1.0)
     assert convert_udfs.udf_from_proto(convert_udfs.udf_to_proto(UDF)) == UDF
 
 
 def test_definitions_of_other_functions_are_written_as_before():
     local = other(kind=UdfKind.ARRAY, remote=None, entrypoint="m:f")
-    assert b"remote" not in function_definitions.encode_definition(local, 1.0)
-    assert function_definitions.decode_definition(function_definitions.encode_definition(local, 1.0), "f") == (
+    assert b"remote" not in stored_functions.encode_definition(local, 1.0)
+    assert function_definitions.decode_definition(stored_functions.encode_definition(local, 1.0), "f") == (
         local,
         1.0,
     )

@@ -5,6 +5,7 @@ import dataclasses
 import pyarrow as pa
 import pytest
 
+from leman._format import column_bindings
 from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
@@ -147,7 +148,7 @@ def test_an_output_of_another_type_is_refused():
 
 def test_other_metadata_of_a_field_stays():
     bound = ColumnBinding("id", "f", "1", (ColumnInput('ä "x"', 7), ColumnInput("y", 8)))
-    field = binding.bind(pa.field("c", pa.int8(), metadata={"unit": "m"}), bound)
+    field = column_bindings.bind(pa.field("c", pa.int8(), metadata={"unit": "m"}), bound)
     assert field.metadata[b"unit"] == b"m"
     assert binding.read(field) == bound
     assert binding.read(pa.field("c", pa.int8(), metadata={"unit": "m"})) is None
@@ -155,7 +156,7 @@ def test_other_metadata_of_a_field_stays():
 
 @pytest.mark.parametrize("inputs", [b"", b"{}x", b'[["x"]]', b'[["x", "y"]]', b"7"])
 def test_a_damaged_binding_is_an_error_and_not_plain_data(inputs):
-    field = binding.bind(pa.field("c", pa.int8()), ColumnBinding("id", "f", "1", ()))
+    field = column_bindings.bind(pa.field("c", pa.int8()), ColumnBinding("id", "f", "1", ()))
     broken = field.with_metadata({**field.metadata, b"leman::inputs": inputs})
     with pytest.raises(DataLoss, match="'c'") as caught:
         binding.read(broken)

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman_core.model import stored_documents, view_metadata
+from leman._format import stored_documents
+from leman_core.model import view_metadata
 from leman_core.model.service_errors import DataLoss
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
 from leman_core.model.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery

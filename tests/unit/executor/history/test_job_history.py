@@ -15,7 +15,7 @@ import lance
 import msgspec
 import pytest
 
-from leman_core.model import stored_documents
+from leman._format import stored_documents
 from leman_core.model.job import Job, JobError, JobState, Progress
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import DataLoss, Unavailable

@@ -19,7 +19,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from leman_core.model.service_errors import UnknownFormat
+
+class Unreadable(Exception):
+    """Stored data that this release cannot use; the text says why."""
+
+
+class Damaged(Unreadable, ValueError):
+    """It is not as it was written."""
+
+
+class OtherFormat(Unreadable):
+    """Another release wrote it. It is whole, and in a format that this release does not read.
+
+    `reason`: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
+    """
+
+    def __init__(self, reason: str, message: str, number: int) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.number = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +60,7 @@ class StoredFormat:
             where: What it is, as the subject of a sentence.
 
         Raises:
-            UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
+            OtherFormat: it is older or newer.
             ValueError: it is no number: that is damage.
         """
         number = 1 if stated is None else int(str(stated))
@@ -50,13 +68,13 @@ class StoredFormat:
             return
         said = f"{where} is whole, and in format {number} of {self.called}"
         if number > self.current:
-            raise UnknownFormat(
+            raise OtherFormat(
                 "FORMAT_TOO_NEW",
                 f"{said}; this release reads up to {self.current}. Use the release that wrote it, or one after it",
-                format=number,
+                number,
             )
         message = f"{said}; this release reads formats from {self.oldest} on. {self.renew}"
-        raise UnknownFormat("FORMAT_TOO_OLD", message, format=number)
+        raise OtherFormat("FORMAT_TOO_OLD", message, number)
 
 
 #: The digest came with format 1, names in inputs with format 2.
@@ -91,16 +109,16 @@ def unseal(data: bytes) -> dict[str, Any]:
     """Return what was sealed, if every byte is as it was written.
 
     Raises:
-        ValueError: it is not; the error says what is wrong.
+        Damaged: it is not; the error says what is wrong.
     """
     document = json.loads(data)
     if not isinstance(document, dict):
-        raise ValueError("it is no JSON object")
+        raise Damaged("it is no JSON object")
     stated = document.pop(_DIGEST, None)
     if stated is None:
-        raise ValueError("it carries no digest")
+        raise Damaged("it carries no digest")
     if stated != _digest_of(document) or seal(document) != data:
-        raise ValueError("its digest does not match its content")
+        raise Damaged("its digest does not match its content")
     return document
 
 
@@ -132,10 +150,10 @@ def unseal_text(sealed: str) -> str:
     """Return what was sealed.
 
     Raises:
-        ValueError: it is not as it was written.
+        Damaged: it is not as it was written.
     """
     if not is_whole(sealed):
-        raise ValueError("its digest does not match its content")
+        raise Damaged("its digest does not match its content")
     return sealed.partition(" ")[2]
 
 

@@ -1,0 +1,199 @@
+"""Which function fills a column: field metadata ↔ `ColumnBinding`. The keys are public."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from leman._format import stored_documents
+from leman._format.stored_documents import Damaged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMN_ID = b"leman::column_id"
+UDF_NAME = b"leman::udf_name"
+UDF_VERSION = b"leman::udf_version"
+INPUTS = b"leman::inputs"
+SOURCE = b"leman::source"
+ADDED_AS = b"leman::added_as"
+KEPT = b"leman::kept"
+INPUT_NAMES = b"leman::input_names"
+REQUEST = b"leman::request"
+#: Digest of what binds the column: what somebody or something else changed is not believed.
+DIGEST = b"leman::digest"
+#: Number of the format, `stored_documents.BINDING`. The digest does not cover it: a later format may cover more keys.
+FORMAT = b"leman::format"
+_BOUND = (COLUMN_ID, UDF_NAME, UDF_VERSION, INPUTS, SOURCE, ADDED_AS, KEPT, INPUT_NAMES)
+#: What bindings say their format is that have no `INPUT_NAMES`: releases before it read them.
+_WITHOUT_NAMES = 1
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Another table that a column's inputs are taken from, by row id: its columns in parameter order, at a version."""
+
+    uri: str
+    version: int
+    columns: tuple[str, ...]
+
+
+#: In the place of an input's field id: a column that is being added with the one that reads it. It is known by its name
+#: until the commit coordinator has written its id there.
+NOT_YET = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInput:
+    """An input of a computed column: its name when that was added, and the Lance field id, which a rename keeps."""
+
+    name: str
+    field_id: int
+
+
+class FunctionVersion(NamedTuple):
+    """A function, as a column's metadata names it. The version is empty where nobody said yet which one it is."""
+
+    name: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.version}" if self.version else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class InputNames:
+    """What fields of structs in a column's inputs were called when the column was bound to its function."""
+
+    #: (Lance field id, name), in the order of the inputs.
+    names: tuple[tuple[int, str], ...]
+    #: Tells values apart that were computed under other names, before the column was bound again; empty: under these.
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBinding:
+    """What the field metadata of a computed column says."""
+
+    #: Made when the column is added: a column that is dropped and added again is another one, although Lance may give
+    #: it the same field id.
+    column_id: str
+    udf_name: str
+    udf_version: str
+    inputs: tuple[ColumnInput, ...]
+    #: The name that the column had when it was added: checkpoint keys hold it, so that a rename does not hide them.
+    #: Empty: older releases did not write it.
+    added_as: str = ""
+    #: Earlier functions of the same inputs whose values count as current, the most recent first.
+    kept: tuple[FunctionVersion, ...] = ()
+    #: Where given, the function reads that table's columns, and the one input holds row ids of it.
+    source: InputSource | None = None
+    #: Names of the fields of structs in the inputs, as the function is given them, whatever they are called now. None:
+    #: no input has any, or an older release made the binding.
+    input_names: InputNames | None = None
+
+    @property
+    def function(self) -> FunctionVersion:
+        return FunctionVersion(self.udf_name, self.udf_version)
+
+    @property
+    def names(self) -> Mapping[int, str]:
+        """Return `input_names` by Lance field id."""
+        return {} if self.input_names is None else dict(self.input_names.names)
+
+    @property
+    def values_id(self) -> str:
+        """Return the column's id as it enters fingerprints: with what tells values under other input names apart."""
+        return f"{self.column_id}{self._since}"
+
+    def keyed_as(self, name: str) -> str:
+        """Return what checkpoint keys call the column, which is called `name` now."""
+        return f"{self.added_as or name}{self._since}"
+
+    @property
+    def _since(self) -> str:
+        return f" {self.input_names.since}" if self.input_names is not None and self.input_names.since else ""
+
+
+def bind(field: pa.Field, binding: ColumnBinding) -> pa.Field:
+    """Return the field with the binding in its metadata; other metadata stays."""
+    inputs = [[column.name, column.field_id] for column in binding.inputs]
+    stored = {
+        **(field.metadata or {}),
+        COLUMN_ID: binding.column_id.encode(),
+        UDF_NAME: binding.udf_name.encode(),
+        UDF_VERSION: binding.udf_version.encode(),
+        INPUTS: json.dumps(inputs, ensure_ascii=False).encode(),
+        **({ADDED_AS: binding.added_as.encode()} if binding.added_as else {}),
+    }
+    for key in (KEPT, SOURCE, INPUT_NAMES):
+        stored.pop(key, None)
+    if binding.kept:
+        stored[KEPT] = json.dumps(binding.kept, ensure_ascii=False).encode()
+    if binding.source is not None:
+        stored[SOURCE] = json.dumps(dataclasses.asdict(binding.source), ensure_ascii=False).encode()
+    if binding.input_names is not None:
+        stored[INPUT_NAMES] = json.dumps(dataclasses.asdict(binding.input_names), ensure_ascii=False).encode()
+    stored[DIGEST] = _digest(stored).encode()
+    number = _WITHOUT_NAMES if binding.input_names is None else stored_documents.BINDING.current
+    stored[FORMAT] = str(number).encode()
+    return field.with_metadata(stored)
+
+
+def entries(field: pa.Field) -> dict[str, str | None]:
+    """Return the binding in a field's metadata, as it is stored; None for what is not to be there."""
+    metadata = field.metadata or {}
+    return {
+        key.decode(): metadata[key].decode() if key in metadata else None for key in (*_BOUND, DIGEST, FORMAT, REQUEST)
+    }
+
+
+def read(field: pa.Field) -> ColumnBinding | None:
+    """Return the binding of a computed column; None for any other.
+
+    Raises:
+        Damaged: the metadata is not as it was written.
+        OtherFormat: another release wrote it.
+    """
+    metadata = field.metadata or {}
+    if COLUMN_ID not in metadata and DIGEST not in metadata:
+        return None
+    try:
+        stated = metadata.get(FORMAT, None if DIGEST in metadata else b"0")
+        where = f"The metadata of column '{field.name}'"
+        stored_documents.BINDING.check(None if stated is None else stated.decode(), where)
+        if metadata[DIGEST].decode() != _digest(metadata):
+            raise ValueError("its digest does not match")
+        return ColumnBinding(
+            column_id=metadata[COLUMN_ID].decode(),
+            udf_name=metadata[UDF_NAME].decode(),
+            udf_version=metadata[UDF_VERSION].decode(),
+            inputs=tuple(ColumnInput(str(name), int(field_id)) for name, field_id in json.loads(metadata[INPUTS])),
+            added_as=metadata.get(ADDED_AS, b"").decode(),
+            kept=tuple(FunctionVersion(str(n), str(v)) for n, v in json.loads(metadata.get(KEPT, b"[]"))),
+            source=_source(metadata.get(SOURCE)),
+            input_names=_input_names(metadata.get(INPUT_NAMES)),
+        )
+    except (KeyError, ValueError, TypeError) as error:
+        raise Damaged(repr(error)) from None
+
+
+def _digest(metadata: Mapping[bytes, bytes]) -> str:
+    return stored_documents.digest_of({key.decode(): metadata[key].decode() for key in _BOUND if key in metadata})
+
+
+def _input_names(stored: bytes | None) -> InputNames | None:
+    if stored is None:
+        return None
+    said = json.loads(stored)
+    return InputNames(tuple((int(i), str(name)) for i, name in said["names"]), str(said["since"]))
+
+
+def _source(stored: bytes | None) -> InputSource | None:
+    if stored is None:
+        return None
+    source = json.loads(stored)
+    return InputSource(str(source["uri"]), int(source["version"]), tuple(str(name) for name in source["columns"]))
