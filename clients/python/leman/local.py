@@ -44,6 +44,8 @@ _THERE = ("already exists", "_versions/0.manifest was not found")
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 #: How Lance refuses a table with flags that it does not know.
 _TOO_NEW = "cannot be read by this version of Lance"
+#: So much of what Lance says is repeated: it repeats the caller's text.
+_LONGEST = 500
 _INPUT_REFUSED = "Invalid user input: "
 #: What it says of files of a table whose bytes make no sense, and of one that is missing.
 _NONSENSE = re.compile(
@@ -486,7 +488,7 @@ def _lance_errors(uri: str, version: int | str | None = None) -> Iterator[None]:
 
 def _first_line(error: BaseException) -> str:
     """What Lance says; then comes a place in its own source."""
-    return str(error).partition(", /")[0].partition("\n")[0]
+    return str(error).partition(", /")[0].partition("\n")[0][:_LONGEST]
 
 
 def _translated(error: OSError | ValueError, uri: str, version: int | str | None) -> LemanError:

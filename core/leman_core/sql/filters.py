@@ -19,7 +19,7 @@ from decimal import Decimal
 from enum import Enum, auto
 
 from leman._format.sql_limits import MAX_PARSED_BYTES, nesting_problem
-from leman_core.model.service_errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument, excerpt
 
 #: Of a filter as its caller wrote it; `now()` and the like are longer once they are times.
 MAX_BYTES = 16_384
@@ -185,8 +185,8 @@ def check_exact_numbers(found: Iterable[Token]) -> None:
         wanted, kept = Decimal(token.text), float(token.text)
         if math.isinf(kept) or wanted != Decimal(repr(kept)):
             raise invalid_filter(
-                f"{token.text} has more digits than a double, and would become {kept!r}: write it in quotes, like "
-                f"{_as_decimal(token.text, wanted)}"
+                f"{excerpt(token.text)} has more digits than a double, and would become {kept!r}: write it in "
+                f"quotes, like {_as_decimal(excerpt(token.text), wanted)}"
             )
 
 
@@ -270,7 +270,7 @@ def _check_functions(found: list[Token]) -> None:
     for token in called_functions(found):
         name = token.name.lower()
         if name not in FUNCTIONS and name not in CLOCKS:
-            raise invalid_filter(f"function '{name}' is not one of those that may be called; {_instead(name)}")
+            raise invalid_filter(f"function '{excerpt(name)}' is not one of those that may be called; {_instead(name)}")
     for token, after in itertools.pairwise(found):
         if token.kind is Kind.WORD and token.lower in _STRING_PREFIXES and after.kind is Kind.STRING:
             raise invalid_filter(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")
@@ -288,4 +288,6 @@ def _instead(name: str) -> str:
 def _check_quotes(found: list[Token], columns: set[str]) -> None:
     for token in found:
         if token.text.startswith('"') and token.name.casefold() in columns:
-            raise invalid_filter(f"{token.text} is text to Lance; to name the column write `{token.name}`")
+            raise invalid_filter(
+                f"{excerpt(token.text)} is text to Lance; to name the column write `{excerpt(token.name)}`"
+            )

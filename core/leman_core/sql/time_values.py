@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.types as pt
 
 from leman_core.functions.arrow_types import ARROW_CAST_UNITS, arrow_cast_name
+from leman_core.model.service_errors import excerpt
 from leman_core.sql.filters import CLOCKS, Kind, Token, check_length, invalid_filter, tokenize
 
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)", re.IGNORECASE)
@@ -129,11 +130,11 @@ def _read(text: str) -> _Interval:
             break
         at = match.end()
     if at == 0 or text[at:].strip():
-        raise invalid_filter(f"interval '{text}' cannot be read; write for example interval '1 day 2 hours'")
+        raise invalid_filter(f"interval '{excerpt(text)}' cannot be read; write for example interval '1 day 2 hours'")
     try:
         return months, dt.timedelta(seconds=seconds)
     except OverflowError:
-        raise invalid_filter(f"interval '{text}' is too long") from None
+        raise invalid_filter(f"interval '{excerpt(text)}' is too long") from None
 
 
 def _add(moment: dt.date, months: int, delta: dt.timedelta) -> dt.date:

@@ -156,6 +156,8 @@ def _has(kind: pa.DataType, number: int) -> bool:
 
 
 _RUST_PATH = re.compile(r",?\s*/\S+?\.rs:\d+:\d+")
+#: So much of what Lance says is repeated: it repeats the caller's text.
+_LONGEST = 500
 _PARSER = re.compile(r"\(sql parser error: (.*)\)$", re.DOTALL)
 _NO_FIELD = re.compile(r"No field named (?:\"(?P<quoted>(?:[^\"]|\"\")*)\"|(?P<plain>[^\s.]+))\.")
 _PREFIXES = ("Invalid user input: ", "Schema error: ", "Not supported: ", "Error during planning: ")
@@ -169,10 +171,10 @@ def clean_message(message: str) -> str:
     text = re.sub(r"LanceError\(\w+\): ", "", text)
     parser = _PARSER.search(text)
     if parser:
-        return parser[1]
+        return parser[1][:_LONGEST]
     for prefix in _PREFIXES:
         text = text.replace(prefix, "")
-    return text.split("\n")[0][:500]
+    return text.split("\n")[0][:_LONGEST]
 
 
 def expression_error(error: Exception, columns: list[str]) -> LemanError:

@@ -22,7 +22,15 @@ from leman_core.functions import arrow_types
 from leman_core.functions.arrow_values import concatenate
 from leman_core.model.row_ids import distinct
 from leman_core.model.row_positions import RowAddress, RowRange, fragments_of, offsets_of, split_range
-from leman_core.model.service_errors import Aborted, DataLoss, FailedPrecondition, LemanError, NotFound, UnknownFormat
+from leman_core.model.service_errors import (
+    Aborted,
+    DataLoss,
+    FailedPrecondition,
+    LemanError,
+    NotFound,
+    UnknownFormat,
+    excerpt,
+)
 from leman_core.sql import filters
 from leman_core.storage import column_files, lance_files, manifest
 from leman_core.storage.error_translation import LANCE_ERRORS, file_damage, table_error, using_storage
@@ -466,8 +474,8 @@ def checked_batches(batches: Iterator[pa.RecordBatch], where: str) -> Iterator[p
         cause = said.partition(_FILTER_FAILS)[2].partition(", /")[0].partition("\n")[0].removeprefix(" to batch: ")
         raise FailedPrecondition(
             "FILTER_FAILED",
-            f"The filter {where} cannot be evaluated for every row: {cause}. Make it hold for all of them, for example "
-            "with nullif or try_cast",
+            f"The filter {excerpt(where)} cannot be evaluated for every row: {cause}. Make it hold for all of them, "
+            "for example with nullif or try_cast",
         ) from error
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+
+import lance
 import pyarrow as pa
 import pytest
 from hypothesis import example, given
@@ -10,10 +13,12 @@ from hypothesis import strategies as st
 from leman._format import stored_functions
 from leman_core.functions import function_definitions
 from leman_core.functions.function_definitions import check_definition
-from leman_core.model.service_errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument, LemanError
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
 from leman_core.sql import expressions
 from leman_core.sql.filters import tokenize
+from leman_core.sql.time_values import pin_relative_times
+from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_core.wire import convert_udfs
 from leman_planner.catalog import table_catalog
@@ -131,6 +136,24 @@ def test_a_decimal_with_more_digits_than_there_are_is_refused(sql, said):
 )
 def test_a_decimal_that_there_is_may_be_cast_to(sql):
     expressions.check_expression(sql, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        f"{'f' * 4000}(x)",
+        f"x > {'1' * 4000}.5 and cast({'1' * 4000}.5 as decimal(38, 0)) > 1",
+        f"x > now() - interval '{'1 day ' * 600}x'",
+        f"{'x.' * 1900}a > 1",
+        f"`{'y' * 4000}` > 1",
+        "x > 1 " + "and " * 40 + "x > 2",
+    ],
+)
+def test_a_refusal_repeats_no_more_of_a_text_than_a_person_reads(tmp_path, sql):
+    lance.write_dataset(pa.table({"x": [1]}), tmp_path / "t.lance")
+    with pytest.raises(LemanError) as refused:
+        LanceTables().check_filter(str(tmp_path / "t.lance"), pin_relative_times(sql, dt.datetime.now(dt.UTC)))
+    assert len(str(refused.value)) + sum(map(len, refused.value.facts.values())) < 1500
 
 
 def test_the_version_says_what_is_computed():
