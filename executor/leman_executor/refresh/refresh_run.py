@@ -53,6 +53,8 @@ class RefreshRun:
         self.status = self._work.status
         self._inputs = InputColumns(self.status, services, BackfillRun)
         self._planned = False
+        #: Whether the last plan was made before inputs were computed, or may have been by another executor.
+        self._waits_for_inputs = job.refresh_result is not None and job.refresh_result.mode is RefreshMode.NO_OP
         #: Whether the plan that it has turned out not to be right any more.
         self._refused = False
         #: Of the first plan here, by column.
@@ -99,8 +101,19 @@ class RefreshRun:
             note_lost_commit(self.status, self._work.services.jobs, plan.version)
         elif plan.mode is RefreshMode.FULL:
             self._work.journal.say(mode=plan.mode, reason=plan.reason)
+        self._say_what_inputs_changed(plan)
         await self._work.journal.look_back()
         return plan
+
+    def _say_what_inputs_changed(self, plan: RefreshPlan) -> None:
+        """Go by the plan that comes after inputs were computed: the one before it did not know what they change."""
+        if not self._waits_for_inputs:
+            self._waits_for_inputs = self._computes_inputs(plan)
+        elif not self._computes_inputs(plan):
+            self._waits_for_inputs = False
+            self.status.update(plan_summary=plan.message)
+            if plan.mode is not RefreshMode.NO_OP:
+                self._work.journal.say(mode=plan.mode, reason=plan.reason)
 
     def _decide_version(self, plan: RefreshPlan) -> None:
         """Keep the version that "latest" means, for an executor that takes the job over.

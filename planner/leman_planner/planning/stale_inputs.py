@@ -108,7 +108,7 @@ def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> State
 _STALE_REFRESH = {
     OnStaleInput.ERROR: "a refresh is refused until these are computed, unless on_stale_input says otherwise",
     OnStaleInput.WARN: "the view gets the values that are there",
-    OnStaleInput.FIRST: "the refresh computes these first",
+    OnStaleInput.FIRST: "the refresh computes these first and then plans again",
 }
 
 #: Resolves a plain backfill of a column of a version of a table.

@@ -249,6 +249,21 @@ def test_columns_that_are_not_computed(db):
     assert view.refresh(progress=False, on_stale_input="first").rows_added == 27
 
 
+def test_a_refresh_that_computes_inputs_first_says_what_that_changed_in_the_view(db):
+    """Before that nothing seemed to be left to do."""
+    table = db.create_table("t", numbers(30))
+    table.add_columns({"y": "x + 1"})
+    view = db.create_materialized_view("v", table.search(None).where("y > 3").select(["x"]))
+    view.refresh(progress=False, on_stale_input="first")
+    table.add_columns({"y": "x - 1"}, on_change="update")
+    with pytest.warns(UserWarning, match="not current"):
+        view.refresh(progress=False, on_stale_input="warn")
+    done = view.refresh(progress=False, on_stale_input="first")
+    assert (done.mode, done.reason, done.rows_evicted) == ("incremental", "source_changed", 2)
+    assert "nothing to do" not in str(done)
+    assert "already" not in db.job(done.job_id).plan_summary
+
+
 def test_all_reasons_are_tried_here():
     _, _, section = DOCS.read_text().partition("## When a refresh refuses")
     documented = re.findall(r"^\| `([A-Z_]+)` \|", section.partition("\n## ")[0], re.MULTILINE)

@@ -18,7 +18,7 @@ from leman_core.model.job import JobState
 from leman_core.model.plan import OnStaleInput
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.udf import UdfDefinition, UdfKind
-from leman_core.model.view import ViewColumn, ViewQuery
+from leman_core.model.view import RefreshMode, ViewColumn, ViewQuery
 from leman_core.storage.lance_tables import LanceTables
 from leman_planner.catalog.table_catalog import Catalog
 from tests.integration.views.histories.harness import System, rows_of
@@ -133,6 +133,9 @@ class World:
             return
         job = self.system.refresh(self.database, name, on_stale_input=on_stale_input)
         assert job.state is JobState.DONE
+        done = job.refresh_result
+        changed = done.rows_added + done.rows_recomputed + done.rows_evicted
+        assert not changed or done.mode is not RefreshMode.NO_OP, "it says that it did something"
         if stale and on_stale_input is OnStaleInput.FIRST:
             self.see_computed()
         values = self.there()
