@@ -84,6 +84,7 @@ def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[
     schema = tables.dataset(uri).schema
     for column, expression in given.items():
         try:
+            filters.check_length(expression, expressions.MAX_BYTES)
             found[column] = pin_relative_times(expression, now)
             expressions.check_expression(found[column], schema.names)
             if column in schema.names and not holds_type(schema.field(column).type, pa.types.is_floating):

@@ -146,6 +146,10 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
+#: Of a new column: it is shown, and repeated in what is stored of the column.
+_LONGEST_NAME = 1_024
+
+
 def check_column_name(name: str, field: str = "columns.name") -> None:
     """Refuse a name that Lance refuses or that breaks the table.
 
@@ -159,6 +163,8 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
         problem = "it must not be empty or contain control characters"
     elif "." in name:
         problem = "Lance allows no '.' in the name of a column"
+    elif len(name) > _LONGEST_NAME:
+        problem = f"it has {len(name)} characters, and may have {_LONGEST_NAME}"
     elif _unreadable(name):
         problem = "Lance cannot read a column of that name"
     elif name.lower().startswith(RESERVED_PREFIXES):

@@ -32,6 +32,7 @@ from leman_core.model.service_errors import (
     InvalidArgument,
     LemanError,
     NotFound,
+    PermissionDenied,
     ResourceExhausted,
     Unimplemented,
 )
@@ -179,7 +180,7 @@ def _parts(setting: str) -> Iterator[str]:
 
 
 def _forbidden(reason: str, message: str) -> HttpRefusal:
-    return HttpRefusal(HTTPStatus.FORBIDDEN, InvalidArgument(reason, message))
+    return HttpRefusal(HTTPStatus.FORBIDDEN, PermissionDenied(reason, message))
 
 
 _LINES = "application/x-ndjson"

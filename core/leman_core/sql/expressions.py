@@ -150,8 +150,8 @@ _ROW_COLUMNS = "_row"
 _OPENING = frozenset({"(", "[", ".", "::"})
 _CLOSING = frozenset({")", "]", ",", ".", "::"})
 _BEFORE_TYPE = frozenset({"as", "::"})
-#: Of an expression, as the protocol has it.
-_MAX_BYTES = 4096
+#: Of an expression that gives values, as the protocol has it.
+MAX_BYTES = 4096
 _LITERALS = frozenset({"true", "false", "null"})
 
 
@@ -167,7 +167,7 @@ def check_expression(expression: str, columns: Collection[str]) -> None:
         InvalidArgument: INVALID_EXPRESSION.
     """
     try:
-        filters.check_length(expression, _MAX_BYTES)
+        filters.check_length(expression, MAX_BYTES)
         if unstable := _instability(expression):
             raise filters.invalid_filter(unstable)
         filters.check_filter(expression, columns)

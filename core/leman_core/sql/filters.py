@@ -25,7 +25,12 @@ from leman_core.model.service_errors import InvalidArgument, excerpt
 MAX_BYTES = 16_384
 MAX_OPERATORS = 1024
 MAX_LIST_ITEMS = 1000
+#: Brackets inside of each other.
 MAX_DEPTH = 32
+#: The same with NOTs and CASEs: Lance's parser gives up at some 48, and a CASE becomes several brackets to it.
+MAX_PARSED_DEPTH = 40
+_DEPTH_OF = {"not": 1, "case": 4}
+_ENDS_NOT = frozenset({"and", "or", ",", "when", "then", "else", "end"})
 
 _TOKEN = re.compile(
     r"""(?P<space>\s+)
@@ -165,6 +170,7 @@ def check_filter(where: str, columns: Iterable[str]) -> None:
     found = tokenize(where)
     _check_size(found)
     _check_brackets(found)
+    _check_parsed_depth(found)
     if problem := nesting_problem(where):
         raise invalid_filter(problem)
     _check_functions(found)
@@ -259,11 +265,38 @@ def _check_brackets(found: list[Token]) -> None:
         if token.text in _CLOSERS:
             expected.append(_CLOSERS[token.text])
             if len(expected) > MAX_DEPTH:
-                raise invalid_filter(f"brackets are nested deeper than {MAX_DEPTH}")
+                raise invalid_filter(
+                    f"brackets, also those of calls, are nested deeper than {MAX_DEPTH}: compute a part of it in a "
+                    "column of its own, and name that here"
+                )
         elif token.text in _CLOSERS.values() and (not expected or expected.pop() != token.text):
             raise invalid_filter(f"unexpected '{token.text}' at character {token.start + 1}")
     if expected:
         raise invalid_filter(f"'{expected[-1]}' is missing at the end")
+
+
+def _check_parsed_depth(found: list[Token]) -> None:
+    """Refuse what is nested deeper than Lance's parser can follow."""
+    depth, nots = 0, [0]  # of each bracket and CASE that is open: the NOTs before what comes next
+    for token in found:
+        word = token.lower if token.kind is Kind.WORD else token.text
+        if word in _ENDS_NOT:
+            depth -= nots[-1]
+            nots[-1] = 0
+        if word == "not":
+            nots[-1] += 1
+            depth += 1
+        elif word == "case" or word in _CLOSERS:
+            nots.append(0)
+            depth += _DEPTH_OF.get(word, 1)
+        elif (word == "end" or word in _CLOSERS.values()) and len(nots) > 1:
+            depth -= nots.pop() + (_DEPTH_OF["case"] if word == "end" else 1)
+        if depth > MAX_PARSED_DEPTH:
+            raise invalid_filter(
+                f"it is nested too deeply: brackets and NOT that are inside of each other count one each, CASE "
+                f"{_DEPTH_OF['case']}, and at most {MAX_PARSED_DEPTH} are allowed. Compute a part of it in a column of "
+                "its own, and name that here"
+            )
 
 
 def _check_functions(found: list[Token]) -> None:

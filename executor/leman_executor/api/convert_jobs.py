@@ -19,6 +19,7 @@ from leman_core.server.status import to_status
 from leman_core.wire import convert_plans, convert_views
 from leman_core.wire.convert_types import schema_to_json
 from leman_core.wire.convert_values import (
+    MOST_WORKERS,
     duration_to_proto,
     enum_value,
     env_from_proto,
@@ -209,7 +210,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
         column=message.column,
         rows=rows,
         seconds=seconds,
-        concurrency=int(number_from_proto(message, "concurrency")),
+        concurrency=int(number_from_proto(message, "concurrency", most=MOST_WORKERS)),
         bundle=message.bundle,
         entrypoint=message.definition.entrypoint,
         addresses=tuple(message.definition.remote_function.addresses),

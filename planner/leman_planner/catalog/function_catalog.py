@@ -23,7 +23,7 @@ from leman_core.functions.function_definitions import FunctionPolicy, check_remo
 from leman_core.functions.function_servers import FunctionDescription
 from leman_core.functions.server_credentials import access_to
 from leman_core.model.plan import OutputField, PlanHeader
-from leman_core.model.service_errors import LemanError, Unavailable
+from leman_core.model.service_errors import InvalidArgument, LemanError, Unavailable
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, PreviewSpec, RemoteFunction, UdfDefinition
 from leman_core.model.work import ServerAccess
@@ -177,8 +177,16 @@ class Registrations:
 
         Raises:
             LemanError: what `UdfRegistry.put` raises.
+            InvalidArgument: BAD_UDF, for a bundle that the definition does not name.
             PermissionDenied: ROLE_REQUIRED, for an entrypoint that is not listed.
         """
+        if bundle and not udf.bundle_sha256:
+            raise InvalidArgument(
+                "BAD_UDF",
+                f"Function {udf.name} is no pickled one, and comes with a bundle: send it without, or name it in "
+                "definition.python_bundle",
+                field="bundle",
+            )
         if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it may be anything that is installed
             check_code(f"Registering the entrypoint {udf.entrypoint}")
         return self._registry(database).put(udf, bundle)

@@ -159,16 +159,20 @@ def _column(column: ViewColumn, table: TableSnapshot, type_of: TypeOf) -> tuple[
     if name:
         field = _source_field(name, table)
         return ViewColumn(column.name, _quoted(name), name), _copied(field, column.name)
-    _check_kept(column.expression, "query.columns.expression", "INVALID_EXPRESSION", "SQL expression")
     try:
+        filters.check_length(column.expression, expressions.MAX_BYTES)
+        _check_kept(column.expression, "query.columns.expression", "INVALID_EXPRESSION", "SQL expression")
         names = [f.name for f in table.fields]
         expressions.check_expression(column.expression, names)
         for read in expressions.columns_of_expression(column.expression, names):
             arrow_types.check_readable(read, table.schema.field(read).type)
         return column, pa.field(column.name, arrow_types.stored_type(type_of(column.expression)))
     except (FailedPrecondition, InvalidArgument) as error:
-        message = f"Column '{column.name}': {error.message}"
-        raise type(error)(error.reason, message, field="query.columns.expression", **error.facts) from None
+        reason, said = error.reason, error.message
+        if reason == "INVALID_FILTER":  # of what holds for all SQL
+            reason, said = "INVALID_EXPRESSION", said.replace("Invalid filter", "Invalid SQL expression", 1)
+        message = f"Column '{column.name}': {said}"
+        raise type(error)(reason, message, field="query.columns.expression", **error.facts) from None
 
 
 def _plain(expression: str, table: TableSnapshot) -> str:

@@ -24,6 +24,7 @@ from leman_core.model.service_errors import (
     InvalidArgument,
     NotFound,
     PermissionDenied,
+    excerpt,
     reused_request_id,
 )
 from leman_core.model.table import TableSnapshot
@@ -259,7 +260,7 @@ class ViewCatalog:
         """
         home = canonical_database(database, "view.database")
         check_not_scratch(name, field="view.table")
-        _check_length(name)
+        _check_view_name(name)
         check_not_scratch(query.table, field="query.source.table")
         uri = table_uri(home, name, "view")
         asked = request(request_id, query, max_rows_per_fragment)
@@ -393,12 +394,20 @@ def _query_parts(definition: ViewDefinition) -> dict[str, str]:
     }
 
 
-def _check_length(name: str) -> None:
-    """Refuse a name that is too long for the tables of a refresh: they are called by more than the view's name.
+def _check_view_name(name: str) -> None:
+    """Refuse a name that no new table may have, or that is too long for the tables of a refresh.
+
+    They are called by more than the view's name.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME.
     """
+    if name and not name[0].isalnum():
+        raise InvalidArgument(
+            "BAD_TABLE_NAME",
+            f"'{excerpt(name)}' is no name for a view: it begins with a letter or digit",
+            field="view.table",
+        )
     if len(name.encode()) > _MOST_NAME_BYTES:
         raise InvalidArgument(
             "BAD_TABLE_NAME",

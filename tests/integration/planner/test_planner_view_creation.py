@@ -147,6 +147,14 @@ def test_words_of_windows_and_aggregates_can_be_columns(lake):
     assert found.query.columns[0].expression == "over + rank"
 
 
+@pytest.mark.parametrize("expression", ["x + 1; drop", "x -- y", "x + $1", "x\u200b + 1", "x + " * 1200 + "x"])
+def test_what_is_no_expression_names_its_column_and_its_length_before_all(lake, expression):
+    error = refused(lake, ViewColumn("v", expression))
+    assert (error.reason, error.field) == ("INVALID_EXPRESSION", "query.columns.expression")
+    assert error.message.startswith("Column 'v': Invalid SQL expression: ")
+    assert ("at most 4096 are allowed" in error.message) is (len(expression) > 4096)
+
+
 @pytest.mark.parametrize("where", ["nope > 1", "x >", "x > 1 LIMIT 3", "repeat('a', 9) = 'a'", "x > 1; drop", "body"])
 def test_bad_filters(lake, where):
     error = refused(lake, where=where)
@@ -227,6 +235,13 @@ def test_names_of_tables_are_taken(lake, name):
     with pytest.raises(AlreadyExists) as caught:
         lake.creation(lake.query(), name)
     assert caught.value.reason == "TABLE_EXISTS"
+
+
+@pytest.mark.parametrize("name", ["_", "__scratch", "-x"])
+def test_a_view_is_named_as_a_table_may_be(lake, name):
+    with pytest.raises(InvalidArgument, match="begins with a letter or digit") as caught:
+        lake.creation(lake.query(), name)
+    assert (caught.value.reason, caught.value.field) == ("BAD_TABLE_NAME", "view.table")
 
 
 @pytest.mark.parametrize("name", ["v" * 201, "é" * 101, "v" * 300])

@@ -212,3 +212,13 @@ def test_who_may_not_is_refused_before_a_server_hears_of_it(registry):
 def test_a_listed_address_takes_no_right_to_send_code(registry, server):
     with an_editor():
         registered(registry, server, policy=FunctionPolicy(remote_addresses=("grpc://127.0.0.1:*",)))
+
+
+def test_a_bundle_beside_a_function_that_is_no_pickled_one_is_refused(tmp_path):
+    registry = UdfRegistry(str(tmp_path))
+    sql = UdfDefinition("plus", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression="n + 1")
+    registrations = Registrations(lambda _: registry, FunctionPolicy())
+    with pytest.raises(InvalidArgument, match="send it without") as caught:
+        registrations.put("", sql, b"bundle")
+    assert (caught.value.reason, caught.value.field) == ("BAD_UDF", "bundle")
+    assert registrations.put("", sql, b"")

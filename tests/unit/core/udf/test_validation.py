@@ -100,7 +100,20 @@ def test_a_column_is_not_computed_from_itself():
 
 
 @pytest.mark.parametrize(
-    "name", ["", "  ", "a.b", "_rowid", "_ROWADDR", "_row_last_updated_at_version", "__leman_x", "a\nb", "a\0", "tick`"]
+    "name",
+    [
+        "",
+        "  ",
+        "a.b",
+        "_rowid",
+        "_ROWADDR",
+        "_row_last_updated_at_version",
+        "__leman_x",
+        "a\nb",
+        "a\0",
+        "tick`",
+        "x" * 1025,
+    ],
 )
 def test_names_that_break_a_table_are_refused(name):
     message = refused(InvalidArgument, "BAD_COLUMN_NAME", dataclasses.replace(COLUMN, name=name))

@@ -406,6 +406,7 @@ def test_a_pool_that_died_is_replaced(preview, trial):
         {"timeout": Duration()},
         {"timeout": Duration(seconds=601)},
         {"concurrency": 0},
+        {"concurrency": 10_001},
     ],
 )
 def test_what_is_out_of_bounds_is_refused(preview, asked):
