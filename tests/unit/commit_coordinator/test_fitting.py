@@ -145,6 +145,10 @@ UTC, NAIVE = pa.timestamp("us", "UTC"), pa.timestamp("us")
         (pa.array([{"a": 1e300}]), pa.struct({"a": pa.float32()})),
         (pa.array([[("k", 1e300)]], pa.map_(pa.string(), pa.float64())), pa.map_(pa.string(), pa.float32())),
         (pa.array([1e300]).dictionary_encode(), pa.float32()),
+        (pa.array([16_777_217]), pa.float32()),
+        (pa.array([2**53 + 1]), pa.float64()),
+        (pa.array([2**63 - 1]), pa.float64()),
+        (pa.array([2**64 - 1], pa.uint64()), pa.float64()),
         (pa.array([1.5]), pa.decimal128(10, 2)),
         (pa.array([1.239], pa.float32()).dictionary_encode(), pa.decimal128(10, 2)),
         (pa.array([[1.239]]), pa.list_(pa.decimal128(10, 2))),
@@ -184,6 +188,14 @@ def test_what_stays_the_same_is_taken(values, column, told):
     if told is not None:
         assert found.to_pylist()[:2] == told[:2]
         assert found.to_pylist()[2] != found.to_pylist()[2], "NaN stays NaN"
+
+
+@pytest.mark.parametrize("column", [pa.float32(), pa.float64()], ids=str)
+def test_integers_that_a_float_holds_are_taken_beyond_the_range_in_which_it_holds_all(column):
+    values = pa.array([3_000_000_000, None, -(2**62), 2**62], pa.int64())
+    for given in (values, values.dictionary_encode()):
+        (part,) = fitted(given, column)
+        assert part.column(0).to_pylist() == [3e9, None, -(2.0**62), 2.0**62]
 
 
 def test_a_column_of_dates_takes_the_day_of_now():

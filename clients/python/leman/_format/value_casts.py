@@ -326,6 +326,8 @@ def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if isinstance(values, pa.DictionaryArray) and not pt.is_dictionary(kind):
         return exact_cast(values.dictionary, kind).take(values.indices)  # each value is converted once
+    if pt.is_integer(values.type) and (pt.is_float32(kind) or pt.is_float64(kind)):
+        return _integers_as_floats(values, kind)
     made = values.cast(_on_the_way(values.type, kind)).cast(kind)
     if infinities(made) > infinities(values):
         raise OverflowError(f"a number is too large for {kind}")
@@ -335,6 +337,21 @@ def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
         and not made.cast(values.type).equals(values)
     ):
         raise ValueError(f"an integer is no number that {kind} holds: it would be rounded")
+    return made
+
+
+def _integers_as_floats(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Return integers as floats that are the same numbers; Arrow takes only those of a range in which all are."""
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid:
+        made = values.cast(kind, safe=False)
+    try:
+        is_same = made.cast(values.type).equals(values)
+    except pa.ArrowInvalid:  # it was rounded to what the integers cannot be
+        is_same = False
+    if not is_same:
+        raise ValueError(f"an integer is no number that {kind} holds: send floats, which are rounded")
     return made
 
 
