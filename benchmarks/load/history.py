@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.common import say
 from leman_core.model.job import Job, JobState, Progress
 from leman_core.model.plan import BackfillSpec, Reason, ReasonCount
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_executor.history.job_history import JobHistory
 from leman_executor.worker.error_store import JobErrors, errors_uri
 
@@ -63,12 +63,11 @@ def fill(database: Path, jobs: int, errors: int) -> str:
     return failed_job
 
 
-def _failure(fragment: int, offset: int) -> RowFailure:
-    return RowFailure(
-        fragment_id=fragment,
-        offset=offset,
+def _failure(fragment: int, offset: int) -> RowError:
+    return RowError(
+        row_address=fragment << 32 | offset,
         error_type="ValueError",
-        message=f"row {offset} has no text",
+        error_message=f"row {offset} has no text",
         traceback=_TRACEBACK,
         attempt=1,
     )

@@ -276,21 +276,6 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRowError:
-    """A failed row in the error store."""
-
-    job_id: str
-    column: str
-    udf_version: str
-    row_address: int
-    row_id: int
-    error_type: str
-    error_message: str
-    traceback: str
-    attempt: int
-
-
-@dataclass(frozen=True, slots=True)
 class ColumnCommit:
     """What the coordinator says about a request to install a column's files."""
 

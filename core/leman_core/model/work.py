@@ -162,26 +162,38 @@ def holder_of(job_key: str, attempt: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RowFailure:
-    """A row for which the function failed."""
+class RowError:
+    """A row for which the function failed, as workers report it and the error store keeps it.
 
-    fragment_id: int
-    offset: int
+    The fields are those of `RowError` in `protos/leman/v1/jobs.proto`.
+    """
+
+    #: As Lance writes it.
+    row_address: int
     error_type: str
-    message: str
+    error_message: str
     traceback: str
     attempt: int
     #: -1 where row ids are not stable.
     row_id: int = -1
+    #: These three are set when it is stored: the job knows them, a worker's report leaves them out.
+    job_id: str = ""
+    column: str = ""
+    udf_version: str = ""
 
     @property
-    def row_address(self) -> int:
-        """Return the row's address as Lance writes it."""
-        return RowAddress(self.fragment_id, self.offset).to_int()
+    def fragment_id(self) -> int:
+        """The fragment that the row is in."""
+        return self.row_address >> 32
 
-    def at(self, row_id: int, address: RowAddress) -> RowFailure:
-        """Return the same failure as that of this row."""
-        return replace(self, row_id=row_id, fragment_id=address.fragment_id, offset=address.offset)
+    @property
+    def offset(self) -> int:
+        """Its physical offset there."""
+        return self.row_address & 0xFFFFFFFF
+
+    def moved_to(self, row_id: int, address: RowAddress) -> RowError:
+        """Return the same error as that of another row."""
+        return replace(self, row_id=row_id, row_address=address.to_int())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +213,7 @@ class FragmentWork:
     checkpoints: tuple[CheckpointRef, ...] = ()
     """Those that reach into the ranges; of the whole fragment for the unit that finishes it."""
 
-    quarantined: tuple[RowFailure, ...] = ()
+    quarantined: tuple[RowError, ...] = ()
     """Rows that are recorded as failed without being evaluated."""
 
     @classmethod
@@ -212,7 +224,7 @@ class FragmentWork:
         *,
         finish: bool,
         checkpoints: Sequence[CheckpointRef] = (),
-        quarantined: tuple[RowFailure, ...] = (),
+        quarantined: tuple[RowError, ...] = (),
     ) -> FragmentWork:
         """Return a share of what the plan wants."""
         bare = task._replace(missing=(), checkpoints=())
@@ -259,7 +271,7 @@ class UnitFailure:
     reason: str
     message: str
     #: Given where a row is to blame.
-    row: RowFailure | None = None
+    row: RowError | None = None
     #: Whether another worker may do better: this one could get no server of a remote function.
     elsewhere: bool = False
 
@@ -487,7 +499,7 @@ class Reservations(Protocol):
 class ErrorSink(Protocol):
     """What stores failed rows, before the checkpoint or file that says that they failed."""
 
-    def store(self, failures: Sequence[RowFailure]) -> None: ...
+    def store(self, failures: Sequence[RowError]) -> None: ...
 
 
 class ProgressSink(Protocol):

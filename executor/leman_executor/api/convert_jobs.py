@@ -10,10 +10,11 @@ from __future__ import annotations
 import pyarrow as pa
 
 from leman.v1 import jobs_pb2
-from leman_core.model.job import Job, JobEvent, JobState, Progress, Stall, StoredRowError
+from leman_core.model.job import Job, JobEvent, JobState, Progress, Stall
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.row_positions import RowAddress
 from leman_core.model.service_errors import InvalidArgument, LemanError
+from leman_core.model.work import RowError
 from leman_core.server.request_messages import without_secrets
 from leman_core.server.status import to_status
 from leman_core.wire import convert_plans, convert_views
@@ -164,11 +165,11 @@ def update_to_proto(news: JobUpdate) -> jobs_pb2.WatchJobResponse:
     )
 
 
-def row_error_to_proto(error: StoredRowError, *, place_only: bool = False) -> jobs_pb2.RowError:
+def row_error_to_proto(error: RowError, *, place_only: bool = False) -> jobs_pb2.RowError:
     row_id = unless_negative(error.row_id)
     if place_only:
         return jobs_pb2.RowError(job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=row_id)
-    values = {name: getattr(error, name) for name in StoredRowError.__dataclass_fields__}
+    values = {name: getattr(error, name) for name in RowError.__dataclass_fields__}
     return jobs_pb2.RowError(**{**values, "row_id": row_id})
 
 
@@ -256,7 +257,7 @@ def _row(row: TriedRow) -> jobs_pb2.PreviewRow:
     failure = None if attempted is None else attempted.failure
     if failure is not None:
         message.error.error_type = failure.error_type
-        message.error.message = failure.message
+        message.error.message = failure.error_message
         message.error.traceback = failure.traceback
         message.error.attempts = failure.attempt
     return message

@@ -23,8 +23,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leman_core.model.job import Job, StoredRowError
+from leman_core.model.job import Job
 from leman_core.model.service_errors import LemanError
+from leman_core.model.work import RowError
 from leman_core.storage.append_log import sql_quoted
 from leman_core.storage.log_snapshot import Snapshot
 from leman_executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
@@ -132,12 +133,12 @@ def _extremes(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
 #: (row address, column) of the last row of a page.
 PageKey = tuple[int, str]
 #: The rows of a page, and the place after which the next one begins; None: it was the last.
-FailedRowPage = tuple[list[StoredRowError], PageKey | None]
+FailedRowPage = tuple[list[RowError], PageKey | None]
 #: Columns that tell which rows are listed, and in which order.
 _TOLD_BY = ("job_id", "column", "row_address", "error_type")
 #: A page that is made without a listing reads so many rows of the store at the most.
 _ROWS_NEAR = 16_384
-msgspec.json.Decoder(StoredRowError)  # at import, in one thread: msgspec crashes where two are the first to need it
+msgspec.json.Decoder(RowError)  # at import, in one thread: msgspec crashes where two are the first to need it
 
 
 class PageQuery(NamedTuple):
@@ -198,7 +199,7 @@ class FailedRowListing:
     def _between(self, begin: int, end: int, *, more: bool) -> FailedRowPage:
         rows = self.snapshot.rows(self.places[begin:end].tolist())
         last = (int(self.addresses[end - 1]), self.names[self.columns[end - 1]]) if end > begin else None
-        return [msgspec.convert(row, StoredRowError) for row in rows], last if more else None
+        return [msgspec.convert(row, RowError) for row in rows], last if more else None
 
 
 def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowListing | None) -> FailedRowListing:

@@ -23,7 +23,7 @@ from leman_core.model.job import Job, JobError, JobState
 from leman_core.model.plan import BackfillSpec, OnStaleInput, Plan, PlanHeader, StaleInput, summarize_plan
 from leman_core.model.service_errors import Aborted, LemanError
 from leman_core.model.udf import FunctionVersion, UdfKind
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import lance_tables
 from leman_core.storage.locations import table_uri
@@ -375,7 +375,7 @@ class BackfillRun:
             await self._services.checkpoints.remove_leftovers(table_uri(job.database, job.table))
         await self.status.end(state, error, self._services.jobs)
 
-    async def _save_blamed(self, row: RowFailure) -> None:
+    async def _save_blamed(self, row: RowError) -> None:
         """Store the row that is to blame; where it cannot be stored the job ends all the same."""
         try:
             await self._services.jobs.save_error(self.status.job, row)

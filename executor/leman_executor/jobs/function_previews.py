@@ -33,9 +33,10 @@ from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.model import service_errors as error_tree
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, PlanHeader
+from leman_core.model.row_positions import RowAddress
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, ResourceExhausted
 from leman_core.model.udf import ErrorAction, UdfDefinition, UdfKind
-from leman_core.model.work import RowFailure, WorkContext
+from leman_core.model.work import RowError, WorkContext
 from leman_core.process import environment
 from leman_core.server.callers import check_code
 from leman_core.settings import Settings
@@ -432,7 +433,7 @@ class PreviewRecord:
                 self._values[message.first + at] = values.slice(at, 1)
         self.next_row = message.first + rows
 
-    def _lost(self, row: int, how: str) -> tuple[str, str, RowFailure]:
+    def _lost(self, row: int, how: str) -> tuple[str, str, RowError]:
         """Return what the error policy makes of a row that ended its process."""
         if self._overran:
             kind, names = "UdfTimeout", TIMEOUT_NAMES
@@ -441,11 +442,10 @@ class PreviewRecord:
             kind, names = "WorkerLost", WORKER_LOST_NAMES
             message = f"{how}: the function may use too much memory, end its process, or crash in native code"
         place = self.found.rows[row] if self.found is not None else PlacedRow(-1, -1, -1, ())
-        failure = RowFailure(
-            fragment_id=place.fragment_id,
-            offset=place.offset,
+        failure = RowError(
+            row_address=RowAddress(place.fragment_id, place.offset).to_int(),
             error_type=kind,
-            message=message,
+            error_message=message,
             traceback="",
             attempt=1,
         )

@@ -32,7 +32,7 @@ from leman_core.model.plan import (
 from leman_core.model.table import IndexCoverage
 from leman_core.model.udf import FunctionVersion, UdfDefinition, UdfKind
 from leman_core.model.view import RefreshPlan, RefreshSpec, ViewCommit
-from leman_core.model.work import Reservations, RowFailure, WorkContext
+from leman_core.model.work import Reservations, RowError, WorkContext
 from leman_core.server.blocking import BlockingPool
 from leman_core.settings import Settings
 from leman_executor.scheduling.dispatcher import Dispatcher
@@ -179,7 +179,7 @@ class JobStore(Protocol):
         """
         ...
 
-    async def save_error(self, job: Job, row: RowFailure) -> None:
+    async def save_error(self, job: Job, row: RowError) -> None:
         """Store the row that ended a backfill."""
         ...
 

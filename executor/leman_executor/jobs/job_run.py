@@ -30,7 +30,7 @@ from leman_core.model.service_errors import (
     Unavailable,
 )
 from leman_core.model.udf import UdfDefinition
-from leman_core.model.work import RowFailure, UnitFailure
+from leman_core.model.work import RowError, UnitFailure
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage.lance_tables import is_other_table
 from leman_core.storage.locations import table_uri
@@ -69,11 +69,11 @@ def too_many_failed_rows(udf: UdfDefinition, rows: int, failed: int) -> LemanErr
     )
 
 
-def failed_row_facts(row: RowFailure) -> dict[str, str]:
+def failed_row_facts(row: RowError) -> dict[str, str]:
     """Return a failed row as the facts of an error."""
     return {
         "error_type": row.error_type,
-        "error_message": row.message[:500],
+        "error_message": row.error_message[:500],
         "row_address": str(row.row_address),
         "fragment_id": str(row.fragment_id),
         "offset": str(row.offset),

@@ -28,7 +28,7 @@ import structlog
 
 from leman_core.model.job import Job, JobError, JobEvent, JobState, Progress
 from leman_core.model.service_errors import LemanError
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.telemetry import instruments
 from leman_core.telemetry.tracing import Span
 from leman_executor.jobs.job_environment import JobStore
@@ -140,7 +140,7 @@ class JobStatus:
         #: Whether it is known that the table had no index when the job committed last.
         self.without_indexes = False
         #: The row on which the job failed.
-        self.blamed: RowFailure | None = None
+        self.blamed: RowError | None = None
         #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.
         self.expected: Callable[[str], tuple[int, float]] = _nothing_expected
         #: Shared by all jobs of the executor.
@@ -357,7 +357,7 @@ class ChildJobStore:
         """Return the job without storing it."""
         return job
 
-    async def save_error(self, job: Job, row: RowFailure) -> None:
+    async def save_error(self, job: Job, row: RowError) -> None:
         """Store a failed row, as for any backfill."""
         await self._jobs.save_error(job, row)
 

@@ -19,7 +19,7 @@ from leman_core.model.work import (
     FragmentResult,
     InFlightRows,
     ProgressReport,
-    RowFailure,
+    RowError,
     UnitOutcome,
     WorkUnit,
 )
@@ -332,7 +332,7 @@ class PlanUnits:
             count_offsets(work.ranges) - count_offsets(subtract_ranges(work.ranges, ranges)) for work, ranges in stored
         )
 
-    def _blame(self, error: LemanError, row: RowFailure | None) -> None:
+    def _blame(self, error: LemanError, row: RowError | None) -> None:
         if row is not None and self._status.blamed is None:
             self._status.blamed = row
             error.facts.update(job_run.failed_row_facts(row))

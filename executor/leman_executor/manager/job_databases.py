@@ -270,11 +270,11 @@ class JobDatabase:
     async def failed_rows(
         self, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> FailedRowPage:
-        """Return a page of failed rows, see `RowErrors.page`."""
+        """Return a page of failed rows, see `FailedRowPages.page`."""
         return await self._pages.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
 
     async def lost_failed_rows(self, job: Job) -> list[str]:
-        """Return what is lost of failed rows, see `RowErrors.warnings`."""
+        """Return what is lost of failed rows, see `FailedRowPages.warnings`."""
         return await self._pages.run(self._row_errors.warnings, job)
 
 

@@ -106,7 +106,7 @@ class JobQueries:
     async def errors(
         self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> tuple[FailedRowPage, list[str]]:
-        """Return a page of a job's failed rows, see `RowErrors.page`, and with the first page what of them is lost.
+        """Return a page of failed rows, see `FailedRowPages.page`; with the first one, what of them is lost.
 
         Raises:
             NotFound: JOB_NOT_FOUND – there is no such job.

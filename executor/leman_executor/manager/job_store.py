@@ -20,7 +20,7 @@ import structlog
 from leman_core.model.job import Job, JobState, same_attempt
 from leman_core.model.service_errors import LemanError
 from leman_core.model.udf import FunctionVersion
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.server.blocking import BlockingPool
 from leman_core.storage.locations import table_uri
 from leman_executor.coordination.leases import JobLeases
@@ -216,7 +216,7 @@ class HistoryJobStore:
             del self.unsaved[job.key]
             await self._leases.release(job.key, ended=kept is not None and kept.state.terminal)
 
-    async def save_error(self, job: Job, row: RowFailure) -> None:
+    async def save_error(self, job: Job, row: RowError) -> None:
         """See the port."""
         spec = job.backfill
         errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)

@@ -16,14 +16,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from leman_core.model.plan import CheckpointRef
-from leman_core.model.row_positions import RowRange, merge_ranges, subtract_ranges
+from leman_core.model.row_positions import RowAddress, RowRange, merge_ranges, subtract_ranges
 from leman_core.model.service_errors import FailedPrecondition, Unavailable
 from leman_core.model.udf import ErrorAction, UdfDefinition
 from leman_core.model.work import (
     FragmentResult,
     InFlightRows,
     ProgressReport,
-    RowFailure,
+    RowError,
     ServerAnswers,
     Timings,
     UnitOutcome,
@@ -247,11 +247,11 @@ class PoisonDecision:
 
     error: FailedPrecondition | None = None
     """The job fails with it."""
-    quarantined: RowFailure | None = None
+    quarantined: RowError | None = None
     """The row is recorded as failed, and not tried again."""
     pause: float = 0.0
     """Seconds after which the row is tried again."""
-    row: RowFailure | None = None
+    row: RowError | None = None
     """The row to blame for `error`, if one is."""
 
 
@@ -279,8 +279,12 @@ def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
         kind, names, reason = "WorkerLost", WORKER_LOST_NAMES, "WORKER_LOST"
         message = f"the worker process died {times} times over this row: {_MAY}"
         sentence = f"A worker process died {times} times while it computed {describe_rows(crash.held)}: {_MAY}. {_KEPT}"
-    row = RowFailure(
-        fragment_id=fragment_id, offset=offset, error_type=kind, message=message, traceback="", attempt=times
+    row = RowError(
+        row_address=RowAddress(fragment_id, offset).to_int(),
+        error_type=kind,
+        error_message=message,
+        traceback="",
+        attempt=times,
     )
     rule = udf.error_policy.rule_for(names, message, times)
     if rule is None or rule.action is ErrorAction.FAIL:

@@ -50,7 +50,7 @@ import numpy as np
 from leman_core.model.plan import CheckpointRef, FragmentTask
 from leman_core.model.plan_columns import PlannedTasks
 from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, subtract_ranges
-from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
+from leman_core.model.work import FragmentResult, FragmentWork, RowError, Timings, UnitOutcome, WorkUnit, scope_of
 
 _LEAST_SECONDS = 0.2
 _MOST_SECONDS = 30.0
@@ -145,7 +145,7 @@ class OpenFragment:
     busy: Sequence[RowRange] = ()
     #: Ranges that are to be handed out by themselves.
     suspects: Sequence[RowRange] = ()
-    quarantined: tuple[RowFailure, ...] = ()
+    quarantined: tuple[RowError, ...] = ()
     #: This and what follows says how `OpenFragments` has filed it.
     filed_rows: int = 0
     filed_suspects: int = 0
@@ -567,7 +567,7 @@ class WorkQueue:
             fragment.missing = merge_ranges([*fragment.missing, *subtract_ranges(left, suspects)])
             self._open.changed(fragment)
 
-    def quarantine(self, row: RowFailure) -> None:
+    def quarantine(self, row: RowError) -> None:
         """Have a suspect row recorded as failed instead of evaluated."""
         fragment = self._open.of(row.fragment_id)
         place = RowRange(row.offset, row.offset + 1)

@@ -6,12 +6,12 @@ Runs on Spark workers: imports no gRPC and no Spark.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 import pyarrow as pa
 
-from leman_core.model.job import StoredRowError
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.storage.append_log import AppendLog
 
 _SCHEMA = pa.schema(
@@ -61,7 +61,7 @@ class JobErrors:
         self._udf_version = udf_version
         self._store_messages = store_messages
 
-    def store(self, failures: Sequence[RowFailure]) -> None:
+    def store(self, failures: Sequence[RowError]) -> None:
         """Append failed rows in one version of the table.
 
         Raises:
@@ -71,17 +71,10 @@ class JobErrors:
             if not self._created:  # the executor may have gone on without it, see `JobHistory.prepare`
                 self._log.create()
                 self._created = True
-            self._log.append([msgspec.to_builtins(self._stored(f)) for f in failures])
+            self._log.append([msgspec.to_builtins(self._completed(f)) for f in failures])
 
-    def _stored(self, failure: RowFailure) -> StoredRowError:
-        return StoredRowError(
-            job_id=self._job_id,
-            column=self._column,
-            udf_version=self._udf_version,
-            row_address=failure.row_address,
-            row_id=failure.row_id,
-            error_type=failure.error_type if self._store_messages else PLACE_ONLY,
-            error_message=failure.message if self._store_messages else "",
-            traceback=failure.traceback if self._store_messages else "",
-            attempt=failure.attempt,
-        )
+    def _completed(self, failure: RowError) -> RowError:
+        known = replace(failure, job_id=self._job_id, column=self._column, udf_version=self._udf_version)
+        if self._store_messages:
+            return known
+        return replace(known, error_type=PLACE_ONLY, error_message="", traceback="")

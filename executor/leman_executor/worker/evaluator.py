@@ -21,7 +21,7 @@ from leman._format.value_casts import relabel, without_programs_own
 from leman_core.functions import arrow_values
 from leman_core.model.row_ids import isin
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfKind
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_executor.worker import call_results, user_errors
 from leman_executor.worker import value_conversion as conversion
 from leman_executor.worker.call_guards import Call, ForkReturned, Watchdog, forked_children
@@ -65,8 +65,8 @@ class JobFailing(Exception):
         before: Values of the rows that were given together with it and evaluated before it; None: there are none.
     """
 
-    def __init__(self, failure: RowFailure, rows: tuple[int, int], before: Evaluated | None = None) -> None:
-        super().__init__(failure.message)
+    def __init__(self, failure: RowError, rows: tuple[int, int], before: Evaluated | None = None) -> None:
+        super().__init__(failure.error_message)
         self.failure = failure
         self.rows = rows
         self.before = before
@@ -80,7 +80,7 @@ class Evaluated:
     values: pa.Array
     #: Marks the failed rows; None: none failed.
     failed: npt.NDArray[np.bool_] | None
-    failures: tuple[RowFailure, ...]
+    failures: tuple[RowError, ...]
 
 
 def plain(values: pa.Array) -> Evaluated:
@@ -173,7 +173,7 @@ class Evaluator:
             function, values_of = _refusing(function), _each_value
             arguments = [_each_value(column) for column in rows.columns]
         results: list[Any] = []
-        failures: list[RowFailure] = []
+        failures: list[RowError] = []
         self._are_plain = True
         watching = self._watchdog.watching(Call(fragment_id, offsets, results))
         with self._children.calling(arguments), watching as call:
@@ -235,7 +235,7 @@ class Evaluator:
 
     def _row_again(
         self, error: BaseException, row: Callable[[], Any], call: Call, offset: int
-    ) -> tuple[Any, RowFailure | None]:
+    ) -> tuple[Any, RowError | None]:
         """Apply the policy to a row that raised: return the value of a later attempt, or None and the failure."""
         attempt = 1
         while True:
@@ -262,7 +262,7 @@ class Evaluator:
         return self._policy.rule_for(user_errors.error_names(error), user_errors.error_text(error), attempt)
 
     def _to_arrow(
-        self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
+        self, results: list[Any], failures: list[RowError], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> Evaluated:
         try:
             values = call_results.joined(results, self._convert, are_plain=self._are_plain)
@@ -274,7 +274,7 @@ class Evaluator:
         return Evaluated(values, failed, tuple(failures))
 
     def _convert_each(
-        self, results: list[Any], failures: list[RowFailure], fragment_id: int, offsets: npt.NDArray[np.int64]
+        self, results: list[Any], failures: list[RowError], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> pa.Array:
         """Find the rows whose result is not of the declared type; the policy decides about each."""
         columns = []

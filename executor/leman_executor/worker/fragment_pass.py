@@ -29,7 +29,7 @@ from leman_core.model.row_ids import isin
 from leman_core.model.row_positions import RowRange, count_offsets, merge_ranges, subtract_ranges
 from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import Internal, LemanError
-from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, WorkContext
+from leman_core.model.work import FragmentResult, FragmentWork, RowError, WorkContext
 from leman_core.process.crash_points import crash_point
 from leman_core.storage.checkpoint_records import FragmentRecord, Piece
 from leman_core.storage.scan import Chunk
@@ -48,7 +48,7 @@ class Evaluation:
         work: FragmentWork,
         runtime: UnitRuntime,
         output: pa.DataType,
-        failed: Callable[[Iterable[RowFailure]], None],
+        failed: Callable[[Iterable[RowError]], None],
     ) -> None:
         self._work = work
         self._runtime = runtime
@@ -151,7 +151,7 @@ def _span(offsets: npt.NDArray[np.int64]) -> RowRange:
 def _without_quarantined(
     evaluate: Callable[[int, npt.NDArray[np.int64], pa.RecordBatch], Evaluated],
     output: pa.DataType,
-    quarantined: Sequence[RowFailure],
+    quarantined: Sequence[RowError],
     offsets: npt.NDArray[np.int64],
     rows: pa.RecordBatch,
 ) -> Evaluated:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 
 #: What became of a row: it has a value, it failed and is skipped, it failed and ends the job.
 COMPUTED, FAILED, FAILS = "computed", "failed", "fails"
@@ -78,7 +78,7 @@ class Attempted(msgspec.Struct, frozen=True, array_like=True):
     state: str
     #: Its value as a JSON text.
     output: str = ""
-    failure: RowFailure | None = None
+    failure: RowError | None = None
 
 
 class Called(msgspec.Struct, frozen=True, tag="called"):

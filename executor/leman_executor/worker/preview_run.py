@@ -28,7 +28,7 @@ import pyarrow as pa
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import INTERNAL_BUG, LemanError
 from leman_core.model.udf import UdfKind
-from leman_core.model.work import RowFailure, WorkContext
+from leman_core.model.work import RowError, WorkContext
 from leman_core.storage import object_stores
 from leman_core.storage.scan import CHUNK_ROWS, FragmentReader
 from leman_executor.worker import preview_messages, process_environment, user_errors
@@ -327,7 +327,7 @@ _Evaluate = Callable[[npt.NDArray[np.int64], pa.RecordBatch], Evaluated]
 
 
 def _attempted(result: Evaluated, offsets: npt.NDArray[np.int64]) -> tuple[Attempted, ...]:
-    failures: dict[int, RowFailure] = {failure.offset: failure for failure in result.failures}
+    failures: dict[int, RowError] = {failure.offset: failure for failure in result.failures}
     return tuple(
         Attempted(FAILED, failure=failures[int(offset)])
         if int(offset) in failures

@@ -20,7 +20,7 @@ from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_ids import distinct
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
-from leman_core.model.work import CheckpointStore, FragmentWork, RowFailure, WorkContext
+from leman_core.model.work import CheckpointStore, FragmentWork, RowError, WorkContext
 from leman_core.process.crash_points import crash_point
 from leman_core.storage.checkpoint_records import Piece, from_checkpoint, to_checkpoint
 from leman_core.storage.scan import CHUNK_ROWS
@@ -178,7 +178,7 @@ class Checkpoints:
         #: Whether there are evaluated rows that are nowhere but in the column file.
         self.has_skipped = False
         self._pending = _Pending(0, runtime.meter.worked)
-        self._failures: list[RowFailure] = []
+        self._failures: list[RowError] = []
         #: The checkpoints that were stored.
         self.refs: list[CheckpointRef] = []
 
@@ -228,7 +228,7 @@ class Checkpoints:
         elif self._pending.bytes >= self._context.checkpoint_max_bytes:
             self.flush()
 
-    def failed(self, failures: Iterable[RowFailure]) -> None:
+    def failed(self, failures: Iterable[RowError]) -> None:
         """Add rows on which the function failed: they are stored before the checkpoint or file that says so."""
         self._failures.extend(failures)
 
@@ -309,7 +309,7 @@ class Checkpoints:
         """Write failed rows to the error store, with their row ids, as rows of the table that was read."""
         if self._failures:
             found = self._runtime.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
-            self._runtime.errors.store([f.at(*place) for f, place in zip(self._failures, found, strict=True)])
+            self._runtime.errors.store([f.moved_to(*place) for f, place in zip(self._failures, found, strict=True)])
             self._failures = []
 
     def forget(self, key: str) -> None:

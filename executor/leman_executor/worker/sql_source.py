@@ -23,10 +23,10 @@ import pyarrow.types as pt
 
 from leman._format.value_casts import differ_in_names, holds_type, relabel
 from leman_core.functions.arrow_values import single_batch
-from leman_core.model.row_positions import RowRange
+from leman_core.model.row_positions import RowAddress, RowRange
 from leman_core.model.service_errors import LemanError, Unavailable
 from leman_core.model.udf import ErrorAction, ErrorPolicy
-from leman_core.model.work import RowFailure, WorkContext
+from leman_core.model.work import RowError, WorkContext
 from leman_core.sql import expressions
 from leman_core.storage.scan import CHUNK_BYTES, CHUNK_ROWS, Chunk, Columns, FragmentReader
 from leman_core.storage.storage_errors import error_text
@@ -327,9 +327,13 @@ def _skips(policy: ErrorPolicy, error: Exception) -> bool:
     return rule is not None and rule.action is ErrorAction.SKIP
 
 
-def _failure(fragment_id: int, offset: int, text: str) -> RowFailure:
-    return RowFailure(
-        fragment_id=fragment_id, offset=offset, error_type=SQL_ERROR, message=text, traceback="", attempt=1
+def _failure(fragment_id: int, offset: int, text: str) -> RowError:
+    return RowError(
+        row_address=RowAddress(fragment_id, offset).to_int(),
+        error_type=SQL_ERROR,
+        error_message=text,
+        traceback="",
+        attempt=1,
     )
 
 

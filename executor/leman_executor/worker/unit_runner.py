@@ -28,7 +28,7 @@ from leman_core.model.work import (
     FragmentWork,
     ProgressSink,
     Reservations,
-    RowFailure,
+    RowError,
     UnitFailure,
     UnitOutcome,
     WorkContext,
@@ -280,7 +280,7 @@ class UnitRunner:
 
     def _blame(self, error: JobFailing, reader: FragmentReader) -> UnitFailure:
         failed = error.failure
-        row = failed.at(*reader.located(failed.fragment_id, [failed.offset])[0])
+        row = failed.moved_to(*reader.located(failed.fragment_id, [failed.offset])[0])
         start, end = error.rows
         place = f"row {start}" if end - start == 1 else f"rows {start} to {end - 1}"
         place += f" of fragment {row.fragment_id}"
@@ -290,13 +290,13 @@ class UnitRunner:
         elif end - start == 1:
             place += self._inputs_of(failed, reader)
         who = f"UDF '{self._context.udf.name}'"
-        message = f"{who} failed on {place}: {row.error_type}: {row.message.removeprefix(f'{who} ')}"
+        message = f"{who} failed on {place}: {row.error_type}: {row.error_message.removeprefix(f'{who} ')}"
         if end - start > 1 and row.error_type != OutputError.__name__:  # nobody has looked which of them it was
             together = f"This is the first of {end - start:,} rows that the function was given together."
-            row = replace(row, message=f"{row.message}\n{together} It may be any of them.")
+            row = replace(row, error_message=f"{row.error_message}\n{together} It may be any of them.")
         return UnitFailure("UDF_FAILED", message, row)
 
-    def _inputs_of(self, row: RowFailure, reader: FragmentReader) -> str:
+    def _inputs_of(self, row: RowError, reader: FragmentReader) -> str:
         """Return the input values of a row for a person; empty where they cannot be read."""
         names, rows = self._context.input_columns, RowRange(row.offset, row.offset + 1)
         with contextlib.suppress(LemanError, pa.ArrowException, ValueError, OverflowError):

@@ -17,8 +17,9 @@ import traceback
 from pathlib import PurePath
 from typing import Protocol
 
+from leman_core.model.row_positions import RowAddress
 from leman_core.model.service_errors import LemanError
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_executor.worker.process_environment import masked
 
 #: Reasons of an error after which servers are waited for.
@@ -125,17 +126,16 @@ def error_names(error: BaseException) -> set[str]:
     return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
-def to_row_failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowFailure:
+def to_row_failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowError:
     """Return an error as the error store keeps it."""
     if isinstance(error, ServerError):
         name, trace = error.kind, _storable(error.traceback)
     else:
         name, trace = _named(error), _trace(error)
-    return RowFailure(
-        fragment_id=fragment_id,
-        offset=offset,
+    return RowError(
+        row_address=RowAddress(fragment_id, offset).to_int(),
         error_type=name,
-        message=_short(error_text(error) + hints(error)),
+        error_message=_short(error_text(error) + hints(error)),
         traceback=trace[-_TRACEBACK_CHARS:],
         attempt=attempt,
     )

@@ -31,7 +31,7 @@ from leman_core.model.job import Attempt, Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentReplacement, FragmentTask, Plan, StagedFile
 from leman_core.model.row_states import RowState
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from leman_core.model.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
+from leman_core.model.work import InFlightRows, ProgressReport, RowError, WorkUnit
 from leman_core.settings import Settings
 from leman_core.storage.checkpoint_records import forget_file, read_record
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
@@ -151,7 +151,7 @@ class Nobody:
     def in_flight(self, in_flight: InFlightRows) -> None:
         pass
 
-    def store(self, failures: Sequence[RowFailure]) -> None:
+    def store(self, failures: Sequence[RowError]) -> None:
         pass
 
 

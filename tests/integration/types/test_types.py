@@ -147,7 +147,7 @@ def test_a_value_that_python_does_not_have_is_a_failed_row(pipeline):
     pipeline.backfill(table, "y")
     assert pipeline.values(table, "y").cast(pa.int64()).to_pylist() == [0, None, None]
     assert [(f.error_type, f.offset, f.attempt) for f in pipeline.failures] == [("InputError", 1, 1)]
-    assert "a value of type timestamp[s] cannot be given to a function" in pipeline.failures[0].message
+    assert "a value of type timestamp[s] cannot be given to a function" in pipeline.failures[0].error_message
     pipeline.add(table, "z", pipeline.function(pa.timestamp("s"), UdfKind.ARRAY))
     pipeline.backfill(table, "z")
     assert pipeline.values(table, "z").equals(seconds), "a function of whole batches has no trouble with it"

@@ -19,7 +19,7 @@ from leman_core.functions.column_checks import NewColumn
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, FragmentReplacement, Plan, StagedFile
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, UdfDefinition, UdfKind
-from leman_core.model.work import InFlightRows, ProgressReport, RowFailure, WorkUnit
+from leman_core.model.work import InFlightRows, ProgressReport, RowError, WorkUnit
 from leman_core.settings import Settings
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.lance_tables import LanceTables
@@ -57,7 +57,7 @@ class Pipeline:
 
     def __init__(self, folder: Path) -> None:
         self.database = str(folder)
-        self.failures: list[RowFailure] = []
+        self.failures: list[RowError] = []
         self._registry = UdfRegistry(self.database)
         self._names = (f"t{n}" for n in itertools.count())
         self._runner = asyncio.Runner()
@@ -169,7 +169,7 @@ class Pipeline:
 
     # what units say
 
-    def store(self, failures: Sequence[RowFailure]) -> None:
+    def store(self, failures: Sequence[RowError]) -> None:
         self.failures.extend(failures)
 
     def send(self, report: ProgressReport) -> None:

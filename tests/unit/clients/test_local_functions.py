@@ -27,7 +27,7 @@ from leman_core.model.udf import (
     UdfDefinition,
     UdfKind,
 )
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_core.wire.convert_udfs import udf_to_proto
 from leman_executor.api.convert_jobs import row_error_to_proto
@@ -96,8 +96,8 @@ def test_what_is_no_definition_the_services_are_asked_about(lake, registry):
 
 
 def failure(row, message):
-    known = {"error_type": "ValueError", "message": message, "traceback": "Traceback", "attempt": 1}
-    return RowFailure(fragment_id=0, offset=row, row_id=-1 if row == 9 else row + 5, **known)
+    known = {"error_type": "ValueError", "error_message": message, "traceback": "Traceback", "attempt": 1}
+    return RowError(row_address=row, row_id=-1 if row == 9 else row + 5, **known)
 
 
 @pytest.fixture

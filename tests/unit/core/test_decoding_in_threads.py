@@ -43,9 +43,9 @@ PLACES = {
     "contexts": (LOOP, "worker_loop.WorkContext", """worker_loop._contexts.decode('{"udf": {}}')""", "name"),
     "failed rows": (
         "import msgspec; from leman_executor.history import failed_row_pages",
-        "failed_row_pages.StoredRowError",
-        "msgspec.convert({}, failed_row_pages.StoredRowError)",
-        "job_id",
+        "failed_row_pages.RowError",
+        "msgspec.convert({}, failed_row_pages.RowError)",
+        "row_address",
     ),
 }
 

@@ -22,7 +22,7 @@ from leman_core.model.work import (
     FunctionSpec,
     InFlightRows,
     ProgressReport,
-    RowFailure,
+    RowError,
     UnitOutcome,
     WorkContext,
     WorkUnit,
@@ -48,7 +48,7 @@ class Lab:
         self.reservations = InProcessReservations(60)
         self.reports: list[ProgressReport] = []
         self.in_flight_rows: list[InFlightRows] = []
-        self.errors: list[RowFailure] = []
+        self.errors: list[RowError] = []
         self.checkpoints = LanceCheckpointStore(checkpoint_root(self.uri))
         self.field_id = next(f.id() for f in self.dataset.lance_schema.fields() if f.name() == COLUMN)
 
@@ -135,7 +135,7 @@ class Lab:
             stopped=stopped,
         ).run()
 
-    def store(self, failures: Sequence[RowFailure]) -> None:
+    def store(self, failures: Sequence[RowError]) -> None:
         self.errors.extend(failures)
 
     def send(self, report: ProgressReport) -> None:

@@ -13,7 +13,7 @@ import pytest
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import Unavailable
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
 from leman_executor.worker.error_store import JobErrors, errors_uri
@@ -23,7 +23,7 @@ JOBS, ROWS = 3, 5
 
 def store(database: Path, job_id: str) -> None:
     failures = [
-        RowFailure(fragment_id=0, offset=n, error_type="ValueError", message="m", traceback="t", attempt=1)
+        RowError(row_address=n, error_type="ValueError", error_message="m", traceback="t", attempt=1)
         for n in range(ROWS)
     ]
     JobErrors(errors_uri(str(database)), job_id, "c", "1").store(failures)

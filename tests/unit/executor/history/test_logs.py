@@ -13,9 +13,9 @@ from pathlib import Path
 import lance
 import pytest
 
-from leman_core.model.job import Job, JobState, StoredRowError
+from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.server.blocking import BlockingPool
 from leman_core.storage.log_snapshot import Snapshot
 from leman_executor.history import failed_row_pages
@@ -38,8 +38,12 @@ def test_rows_that_fail_at_the_same_time_are_all_stored(tmp_path):
         for n in range(5):
             errors.store(
                 [
-                    RowFailure(
-                        fragment_id=worker, offset=n, error_type="ValueError", message="no", traceback="", attempt=1
+                    RowError(
+                        row_address=worker << 32 | n,
+                        error_type="ValueError",
+                        error_message="no",
+                        traceback="",
+                        attempt=1,
                     )
                 ]
             )
@@ -57,16 +61,16 @@ def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp
     JobHistory(str(tmp_path)).prepare()
     uri = errors_uri(str(tmp_path))
     JobErrors(uri, "job-1", "y", "1").store(
-        [RowFailure(fragment_id=0, offset=3, error_type="ValueError", message="first", traceback="", attempt=1)]
+        [RowError(row_address=3, error_type="ValueError", error_message="first", traceback="", attempt=1)]
     )
     JobErrors(uri, "job-1", "y", "1").store(
-        [RowFailure(fragment_id=0, offset=3, error_type="ValueError", message="second", traceback="", attempt=2)]
+        [RowError(row_address=3, error_type="ValueError", error_message="second", traceback="", attempt=2)]
     )
     JobErrors(uri, "job-1", "z", "1").store(
-        [RowFailure(fragment_id=0, offset=3, error_type="KeyError", message="z", traceback="", attempt=1)]
+        [RowError(row_address=3, error_type="KeyError", error_message="z", traceback="", attempt=1)]
     )
     JobErrors(uri, "job-2", "y", "1").store(
-        [RowFailure(fragment_id=0, offset=3, error_type="OSError", message="other", traceback="", attempt=1)]
+        [RowError(row_address=3, error_type="OSError", error_message="other", traceback="", attempt=1)]
     )
     errors = FailedRowPages(str(tmp_path))
     found, _ = errors.page("job-1", "y", None, 10)
@@ -74,7 +78,7 @@ def test_a_row_that_failed_twice_is_reported_once_and_other_columns_stay_out(tmp
     assert [(e.column, e.error_message) for e in all_of(str(tmp_path))] == [("y", "second"), ("z", "z")]
 
 
-def all_of(database: str, size: int = 7, *, all_places: bool = False) -> list[StoredRowError]:
+def all_of(database: str, size: int = 7, *, all_places: bool = False) -> list[RowError]:
     """All pages of one listing."""
     errors, found, after = FailedRowPages(database), [], None
     while True:
@@ -93,12 +97,12 @@ def test_pages_hold_every_failed_row_once_in_order(tmp_path, size):
     for offset, column in places:
         JobErrors(uri, "job-1", column, "1").store(
             [
-                RowFailure(fragment_id=n, offset=offset, error_type="E", message="m", traceback="", attempt=1)
+                RowError(row_address=n << 32 | offset, error_type="E", error_message="m", traceback="", attempt=1)
                 for n in (1, 0)
             ]
         )
         JobErrors(uri, "job-2", column, "1").store(
-            [RowFailure(fragment_id=0, offset=offset, error_type="E", message="other", traceback="", attempt=1)]
+            [RowError(row_address=offset, error_type="E", error_message="other", traceback="", attempt=1)]
         )
     found = [(e.row_address, e.column) for e in all_of(str(tmp_path), size)]
     assert found == sorted((n << 32 | offset, column) for offset, column in places for n in (0, 1))
@@ -114,8 +118,7 @@ def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch, n
     """However many pages there are, the rows of the store are looked through once, without what they say."""
     JobHistory(str(tmp_path)).prepare()
     failures = [
-        RowFailure(fragment_id=0, offset=n, error_type="E", message="m", traceback="t" * 100, attempt=1)
-        for n in range(100)
+        RowError(row_address=n, error_type="E", error_message="m", traceback="t" * 100, attempt=1) for n in range(100)
     ]
     JobErrors(errors_uri(str(tmp_path)), "job-1", "y", "1").store(failures)
     scanned: list[str] = []
@@ -190,12 +193,12 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
     uri = errors_uri(str(tmp_path))
     for n in range(6):
         JobErrors(uri, "job-1", "y", "1").store(
-            [RowFailure(fragment_id=0, offset=n, error_type="E", message=str(n), traceback="", attempt=1)]
+            [RowError(row_address=n, error_type="E", error_message=str(n), traceback="", attempt=1)]
         )
     errors = FailedRowPages(str(tmp_path))
     first, after = errors.page("job-1", "", None, 3)
     JobErrors(uri, "job-1", "y", "1").store(
-        [RowFailure(fragment_id=0, offset=1, error_type="E", message="again", traceback="", attempt=2)]
+        [RowError(row_address=1, error_type="E", error_message="again", traceback="", attempt=2)]
     )
     dataset = lance.dataset(uri)
     dataset.optimize.compact_files()
@@ -205,8 +208,8 @@ def test_a_listing_goes_on_when_rows_are_added_and_the_store_is_compacted_and_cl
     assert [e.error_message for e in all_of(str(tmp_path))] == ["0", "again", "2", "3", "4", "5"]
 
 
-def failure(offset: int, message: str, fragment: int = 0) -> RowFailure:
-    return RowFailure(fragment_id=fragment, offset=offset, error_type="E", message=message, traceback="", attempt=1)
+def failure(offset: int, message: str, fragment: int = 0) -> RowError:
+    return RowError(row_address=fragment << 32 | offset, error_type="E", error_message=message, traceback="", attempt=1)
 
 
 def test_a_first_page_reads_what_was_stored_since_the_last_and_nothing_where_that_is_nothing(tmp_path, monkeypatch):
@@ -272,15 +275,25 @@ def test_of_errors_that_are_not_told_the_places_are_stored_and_nothing_else(tmp_
     uri = errors_uri(str(tmp_path))
     JobErrors(uri, "job-1", "y", "1", store_messages=False).store(
         [
-            RowFailure(
-                fragment_id=2, offset=5, error_type="ValueError", message="no", traceback="at", attempt=1, row_id=9
+            RowError(
+                row_address=2 << 32 | 5,
+                error_type="ValueError",
+                error_message="no",
+                traceback="at",
+                attempt=1,
+                row_id=9,
             )
         ]
     )
     JobErrors(uri, "job-1", "y", "1").store(
         [
-            RowFailure(
-                fragment_id=2, offset=6, error_type="KeyError", message="told", traceback="at", attempt=1, row_id=10
+            RowError(
+                row_address=2 << 32 | 6,
+                error_type="KeyError",
+                error_message="told",
+                traceback="at",
+                attempt=1,
+                row_id=10,
             )
         ]
     )

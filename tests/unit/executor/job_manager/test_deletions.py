@@ -13,7 +13,7 @@ import pytest
 from leman_core.model.job import Job, JobState, deleted_job, newer_state
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
-from leman_core.model.work import RowFailure
+from leman_core.model.work import RowError
 from leman_core.settings import Settings
 from leman_core.storage.stored_jobs import open_jobs
 from leman_executor.history.failed_row_pages import FailedRowPages
@@ -38,8 +38,8 @@ def history(tmp_path: Path) -> JobHistory:
     return made
 
 
-def failed_row(offset: int, message: str) -> RowFailure:
-    return RowFailure(fragment_id=0, offset=offset, error_type="ValueError", message=message, traceback="", attempt=1)
+def failed_row(offset: int, message: str) -> RowError:
+    return RowError(row_address=offset, error_type="ValueError", error_message=message, traceback="", attempt=1)
 
 
 def rows(database: Path) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from leman_core.model.plan import CheckpointRef, FragmentTask, Reason
 from leman_core.model.plan_columns import PlannedTasks, UntouchedFragments
 from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
-from leman_core.model.work import FragmentResult, FragmentWork, RowFailure, Timings, UnitOutcome, WorkUnit, scope_of
+from leman_core.model.work import FragmentResult, FragmentWork, RowError, Timings, UnitOutcome, WorkUnit, scope_of
 from leman_executor.scheduling import work_queue as open_fragments
 from leman_executor.scheduling.work_queue import OpenFragment, WorkQueue
 from tests.unit.executor.scheduling.test_work_queue import plans, task
@@ -168,11 +168,10 @@ def test_units_go_out_as_by_the_plain_rules(tasks, workers, cost, task_size, div
                     work_queue,
                     plain,
                     "quarantine",
-                    RowFailure(
-                        fragment_id=fragment_id,
-                        offset=row.start,
+                    RowError(
+                        row_address=fragment_id << 32 | row.start,
                         error_type="WorkerLost",
-                        message="",
+                        error_message="",
                         traceback="",
                         attempt=2,
                     ),

@@ -389,7 +389,7 @@ def test_a_batch_result_of_the_wrong_kind_is_refused_and_no_row_is_tried_by_itse
     if policy is SKIP:
         (result,) = calls(function, pa.int64(), kind=UdfKind.ARRAY, rows=3, policy=policy)
         assert stored([result]) == [None] * 3
-        assert [words in failure.message for failure in result.failures] == [True] * 3
+        assert [words in failure.error_message for failure in result.failures] == [True] * 3
     else:
         with pytest.raises(JobFailing, match=words):
             calls(function, pa.int64(), kind=UdfKind.ARRAY, rows=3, policy=policy)

@@ -59,7 +59,7 @@ def test_what_a_function_raised_does_not_tell_a_value(masked):
         raise ValueError(f"401 for https://x?key={VALUE}&key=sk-a%2Fvalue%20that%3Dnobody%20sees, about ab")
     except ValueError as error:
         failure = user_errors.to_row_failure(error, 0, 0, 1)
-    assert failure.message == f"401 for https://x?key={MASK}&key={MASK}, about ab"
+    assert failure.error_message == f"401 for https://x?key={MASK}&key={MASK}, about ab"
     assert "nobody" not in failure.traceback
     assert user_errors.format_value({"key": VALUE}) == f"{{'key': '{MASK}'}}"
 

@@ -267,7 +267,7 @@ def test_failed_rows_are_skipped_and_told_apart_from_null(lab):
     assert states[7] == RowState.FAILED
     assert states[8] == RowState.COMPUTED
     (error,) = lab.errors
-    assert (error.error_type, error.message, error.row_address, error.row_id) == ("ValueError", "seven", 7, 7)
+    assert (error.error_type, error.error_message, error.row_address, error.row_id) == ("ValueError", "seven", 7, 7)
     assert "in odd" in error.traceback
 
 

@@ -49,7 +49,7 @@ def test_an_error_of_the_function_is_the_server_s_and_the_next_batch_is_computed
         *("my.pack.BadValue", "BadValue", "ValueError", "Exception", "BaseException")
     }
     failure = user_errors.to_row_failure(caught.value, 0, 5, 1)
-    assert (failure.error_type, failure.message, failure.traceback) == ("my.pack.BadValue", "below", "line 7")
+    assert (failure.error_type, failure.error_message, failure.traceback) == ("my.pack.BadValue", "below", "line 7")
 
 
 @pytest.mark.parametrize(("how", "values"), [("pieces", 2), ("error", 2)])
@@ -115,7 +115,7 @@ def test_a_batch_that_is_larger_than_servers_take_is_not_sent(monkeypatch):
             monkeypatch.setattr(function_servers, "MOST_SENT_BYTES", 7)
             failed = evaluated(function, 1, policy=SKIP).failures
     assert [failure.error_type for failure in failed] == ["BatchTooLarge"]
-    assert "the inputs of this row have" in failed[0].message
+    assert "the inputs of this row have" in failed[0].error_message
 
 
 def test_an_answer_that_is_large_once_it_is_decompressed_comes_in_parts_as_one_that_is_sent_so(monkeypatch):

@@ -100,7 +100,7 @@ def test_each_row_is_evaluated_but_the_one_that_raised(name):
     (failure,) = found.failures
     assert failure.offset == 3
     assert failure.error_type.split(".")[-1] == name
-    json.dumps([failure.message, failure.traceback]).encode()
+    json.dumps([failure.error_message, failure.traceback]).encode()
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -125,7 +125,7 @@ def test_a_rule_names_what_is_no_exception(name):
 @pytest.mark.parametrize("output", [pa.int64(), pa.list_(pa.int64()), pa.struct([("a", pa.int64())])], ids=str)
 def test_an_error_is_the_same_whatever_the_function_returns(output):
     found = evaluate(raising(OSError("no answer")), output=output)
-    assert [(f.offset, f.error_type, f.message) for f in found.failures if f.offset == 3] == [
+    assert [(f.offset, f.error_type, f.error_message) for f in found.failures if f.offset == 3] == [
         (3, "OSError", "no answer")
     ]
 
@@ -146,7 +146,7 @@ def test_a_row_that_stopped_is_tried_again():
 def test_a_result_that_cannot_be_looked_at_is_a_failed_row(output):
     found = evaluate(lambda x: Unreadable() if x == 3 else None, output=output)
     assert [(f.offset, f.error_type) for f in found.failures] == [(3, "OutputError")]
-    assert "an object whose repr raised" in found.failures[0].message
+    assert "an object whose repr raised" in found.failures[0].error_message
 
 
 def test_a_matrix_is_a_list_for_each_row():
@@ -186,8 +186,10 @@ def test_a_module_that_is_missing_is_told_with_the_python_that_lacks_it():
         import no_such_module  # noqa: F401
     except ImportError as error:
         failed = user_errors.to_row_failure(error, 0, 0, 1)
-    assert failed.message.startswith(f"No module named 'no_such_module' (functions run in {sys.executable}: install it")
-    assert "run the services by the Python that has it" in failed.message
+    assert failed.error_message.startswith(
+        f"No module named 'no_such_module' (functions run in {sys.executable}: install it"
+    )
+    assert "run the services by the Python that has it" in failed.error_message
     assert user_errors.missing_module(ImportError("no")) == ""
 
 
@@ -201,7 +203,7 @@ def test_a_module_that_is_missing_is_told_with_the_python_that_lacks_it():
     ],
 )
 def test_a_function_that_does_something_with_none_is_told_of_null(error, hint):
-    message = user_errors.to_row_failure(error, 0, 0, 1).message
+    message = user_errors.to_row_failure(error, 0, 0, 1).error_message
     assert message.startswith(str(error))
     assert ("where an input is NULL the function is given None" in message) is hint
 
@@ -252,7 +254,7 @@ def test_the_row_that_ends_a_job_is_named_among_many():
 
 
 def failing_message(function, output=None) -> str:
-    return evaluate(function, output=output).failures[0].message
+    return evaluate(function, output=output).failures[0].error_message
 
 
 def test_a_relative_path_that_is_not_there_is_told_where_functions_run(tmp_path):
