@@ -277,6 +277,12 @@ def is_blob(field: pa.Field) -> bool:
     return name == _EXTENSION or metadata.get(BLOB_KEY) == b"true"
 
 
+def holds_blob(kind: pa.DataType) -> bool:
+    """Tell whether a blob lies inside of values of a type, at any depth."""
+    inner = [kind.field(at) for at in range(kind.num_fields)] if pt.is_nested(kind) else []
+    return any(is_blob(field) or holds_blob(field.type) for field in inner)
+
+
 def values_field(field: pa.Field) -> pa.Field:
     """Return name and type of a column as functions see it, marked where it is a blob; other metadata is left out."""
     if is_blob(field):

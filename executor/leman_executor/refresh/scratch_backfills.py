@@ -25,7 +25,7 @@ import structlog
 
 from leman._format import column_bindings
 from leman_core.functions import arrow_types, column_checks
-from leman_core.functions.arrow_types import given_type, is_blob
+from leman_core.functions.arrow_types import holds_blob
 from leman_core.functions.arrow_values import equal_rows
 from leman_core.model import keys
 from leman_core.model.job import Job, JobState
@@ -134,7 +134,7 @@ def _can_be_compared(rows: SourceRows, inputs: Sequence[str]) -> bool:
     """Tell whether inputs are read with their bytes; of a blob inside of another column its place is read."""
     schema = rows.dataset.schema
     fields = [schema.field(path.split(".")[0]) for path in inputs]
-    return all(is_blob(field) or given_type(field, field.type) == field.type for field in fields)
+    return not any(holds_blob(field.type) for field in fields)
 
 
 def _compared(

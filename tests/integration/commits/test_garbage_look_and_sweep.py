@@ -19,7 +19,7 @@ from leman_coordinator.lance_io import table_files
 from leman_core.model.garbage import DAY, Fate, Use
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
-from leman_core.model.service_errors import NotFound, Unavailable
+from leman_core.model.service_errors import InvalidArgument, NotFound, Unavailable
 from leman_core.model.view import RefreshSpec
 from leman_core.storage.append_log import AppendLog
 from leman_core.storage.checkpoint_records import FragmentRecord
@@ -363,6 +363,27 @@ def test_a_job_whose_record_and_state_are_damaged_counts_as_open(lake):
     log.append([{**row, "job_id": "job-2", "state": "DOME", "record": str(row["record"])[:-1]}])
     (found,) = open_jobs(lake.uri)
     assert (found.job_id, found.column, found.created_at) == ("job-2", "c", pytest.approx(now, abs=1e-3))
+
+
+def test_a_table_is_not_collected_by_the_name_of_a_link_to_it(lake):
+    """A job that has the table's own name is not known by the link's."""
+    lost = lake.write(lake.plan(), lake.plan().tasks[0])
+    link = Path(lake.database, "link.lance")
+    link.symlink_to(lake.uri)
+    with pytest.raises(InvalidArgument, match=r"'link' is a link, .* by its own database and name") as refused:
+        GarbageCollector(str(link), 0).look()
+    assert (refused.value.reason, refused.value.field) == ("BAD_TABLE_NAME", "table")
+    assert lost.file in data_files(lake)
+
+
+def test_nothing_is_removed_by_a_collector_that_has_not_looked(lake):
+    """It knows no version after which a commit may have referred to a file."""
+    lake.write(lake.plan(), lake.plan().tasks[0])
+    _, decisions = GarbageCollector(lake.uri, 0).look()
+    before = data_files(lake)
+    with pytest.raises(RuntimeError, match="sweep before look"):
+        GarbageCollector(lake.uri, 0).sweep(decisions)
+    assert data_files(lake) == before
 
 
 def test_no_table_and_an_unreadable_history(lake, tmp_path):
