@@ -189,6 +189,8 @@ def check_exact_numbers(found: Iterable[Token]) -> None:
         if token.kind is not Kind.NUMBER or (token.text.isdigit() and int(token.text) < 1 << 64):
             continue
         wanted, kept = Decimal(token.text), float(token.text)
+        if math.isinf(kept) and wanted.adjusted() >= _DECIMAL_DIGITS[256]:
+            raise invalid_filter(f"{excerpt(token.text)} is larger than any number in SQL: write a smaller one")
         if math.isinf(kept) or wanted != Decimal(repr(kept)):
             raise invalid_filter(
                 f"{excerpt(token.text)} has more digits than a double, and would become {kept!r}: write it in "

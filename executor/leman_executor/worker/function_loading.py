@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -122,8 +123,12 @@ def _callable(ref: FunctionSpec, function: Any) -> Callable[..., Any]:
 
 
 def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "") -> FailedPrecondition:
-    advice = "Are the packages it imports installed on the workers?"
-    if isinstance(error, SystemExit):
+    advice = "Have it do without what raised that, or give the workers what it needs, and register it again"
+    if isinstance(error, (ImportError, AttributeError)):
+        advice = "Are the packages it imports installed on the workers?"
+    elif isinstance(error, (pickle.UnpicklingError, EOFError)):
+        advice = "Its bundle is no whole pickle of a function: make it by cloudpickle.dumps, and register it again"
+    elif isinstance(error, SystemExit):
         advice = "It ended its process while it was set up: have it raise an exception instead"
     said = error_text(error).replace(without, "") if without else error_text(error)
     return FailedPrecondition(

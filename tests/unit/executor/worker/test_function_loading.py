@@ -51,3 +51,21 @@ def test_an_entrypoint_that_cannot_be_imported_is_told_without_where_its_module_
         load_function(ref_of(entrypoint="some_features:f"))
     assert "cannot import name 'no_such_name' from 'json'." in caught.value.message
     assert json.__file__ not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("bundle", "advice"),
+    [
+        (b"hello", "no whole pickle of a function"),
+        (cloudpickle.dumps(len)[:-5], "no whole pickle of a function"),
+        (b"cno_such_module\nf\n.", "Are the packages it imports installed"),
+        (b"cbuiltins\neval\n(V1/0\ntR.", "without what raised that"),
+    ],
+    ids=["junk", "cut off", "a module that is missing", "raises"],
+)
+def test_a_bundle_that_cannot_be_loaded_says_what_to_do(bundle, advice):
+    ref = ref_of(bundle_sha256=hashlib.sha256(bundle).hexdigest(), bundle_python=PYTHON)
+    with pytest.raises(FailedPrecondition) as caught:
+        load_function(ref, bundle)
+    assert caught.value.reason == "UDF_NOT_LOADABLE"
+    assert advice in caught.value.message
