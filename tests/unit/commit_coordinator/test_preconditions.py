@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
-from leman_coordinator.commits import preconditions
+from leman_coordinator.commits import group_commit, preconditions
 from leman_coordinator.commits.commit_requests import ReplaceRequest, Status
 from leman_coordinator.commits.preconditions import Base, Item
+from leman_coordinator.lance_io.table_files import InstallableFile
 from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
 from leman_core.model.service_errors import Aborted, FailedPrecondition
@@ -202,3 +204,15 @@ def test_nested_input_is_found_by_its_leaves():
 def test_committed_outcome_names_the_version_that_has_the_file():
     outcome = preconditions.decide(Base(table(DataFile(OURS, (2,)))), item())
     assert (outcome.status, outcome.version) == (Status.COMMITTED, 5)
+
+
+def test_a_file_that_lacks_rows_which_a_restore_brought_back_is_not_installed():
+    lacking = InstallableFile("f.lance", mock.Mock(), mock.Mock())
+    request, replacement = mock.Mock(), mock.Mock(fragment_id=3)
+    candidate = group_commit.Candidate(request, replacement, lacking)
+    table = mock.Mock(are_still_deleted=lambda *_: False)
+    refused = group_commit._file_rejection(table, candidate)
+    assert refused is not None
+    assert (refused.reason, "fragment 3" in refused.message) == ("FILE_LACKS_ROWS", True)
+    still = mock.Mock(are_still_deleted=lambda *_: True)
+    assert group_commit._file_rejection(still, candidate) is None

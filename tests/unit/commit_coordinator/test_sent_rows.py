@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+from unittest import mock
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from leman_coordinator.tables import row_digests, schema_casting
 from leman_coordinator.tables.row_digests import RowsDigest
-from leman_core.model.service_errors import AlreadyExists, InvalidArgument
+from leman_coordinator.tables.row_uploads import Uploads
+from leman_core.model.service_errors import AlreadyExists, InvalidArgument, LemanError
 from leman_core.model.table import SentRows
 from leman_core.server.request_messages import check_same_request, rows_of, with_rows
+from leman_core.settings import Commit
 from tests.integration.types.type_cases import CASES
 
 TEXT = pa.array(["a", None, "", "bc", "a", "bc" * 9])
@@ -151,3 +156,33 @@ def test_parts_have_a_value_at_least_and_all_values_once():
     parts = [part.to_pylist() for part in schema_casting.in_parts(values, 4, 100)]
     assert parts == [["a" * 9], ["b", "c", None], ["d" * 3, "e"]]
     assert list(schema_casting.in_parts(values.slice(0, 0), 4, 100)) == []
+
+
+def test_an_upload_that_ends_early_ends_its_writer_which_removes_its_files():
+    ended: list[LemanError] = []
+
+    class Written:
+        stays = True
+
+        def write(self, incoming):
+            try:
+                incoming.read(1 << 20)
+            except LemanError as error:
+                ended.append(error)
+                raise
+
+        def discard(self):
+            ended.append(LemanError("DISCARDED", ""))
+
+    async def pieces():
+        yield b"half"
+        raise ConnectionResetError
+
+    async def scenario():
+        uploads = Uploads(Commit(), mock.Mock(), mock.Mock())
+        with pytest.raises(ConnectionResetError):
+            await uploads._read("/t.lance", Written, pieces())
+        await uploads.close()
+
+    asyncio.run(scenario())
+    assert [error.reason for error in ended] == ["UPLOAD_ENDED", "DISCARDED"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from leman_coordinator.lance_io import table_files
 from leman_core.model import keys
 from leman_core.model.garbage import DAY
 from leman_core.model.plan import StagedFile
-from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.service_errors import DataLoss, FailedPrecondition
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.storage import column_files, view_side_files, whole_files
 from leman_core.storage.checkpoint_store import LanceCheckpointStore
@@ -120,3 +121,17 @@ def test_the_copy_of_a_renamed_columns_file_has_a_name_that_garbage_collection_k
         assert files(tmp_path) == {tmp_path / "data" / name}
         assert keys.parse_column_file_name(name) == keys.ColumnFileName("f" * 32, partial=True)
     assert not files(tmp_path)
+
+
+def test_a_checkpoint_file_is_damaged_where_its_name_or_its_bytes_are_not_those_of_its_key(tmp_path):
+    store = LanceCheckpointStore(str(tmp_path))
+    store["a"] = pa.record_batch({"v": [1, 2]})
+    (made,) = tmp_path.rglob("a.lance")
+    assert store.check_file("a.lance").num_rows == 2
+    shutil.copy(made, made.with_name("b.lance"))
+    content = made.read_bytes()
+    made.write_bytes(content[: len(content) // 2])
+    for name in ("a.lance", "b.lance", "key-0.lance"):
+        with pytest.raises(DataLoss) as caught:
+            store.check_file(name)
+        assert caught.value.reason == "CHECKPOINT_DAMAGED"

@@ -13,7 +13,7 @@ import pytest
 
 from leman_coordinator.lance_io import row_commits
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.model.service_errors import Unavailable
+from leman_core.model.service_errors import NotFound, Unavailable
 from leman_core.storage import compaction_history, manifest, transactions
 from leman_core.storage.transactions import Kind, Transaction, Transactions, VersionGone
 from leman_planner.views.refresh_reader import external_write
@@ -223,3 +223,21 @@ def test_a_store_that_is_busy_is_told_from_a_bug(tmp_path, monkeypatch, read):
     with pytest.raises(Unavailable) as raised:
         read(uri)
     assert raised.value.reason == "STORE_UNAVAILABLE"
+
+
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_history_that_is_gone_or_makes_no_sense_cannot_be_read(tmp_path, monkeypatch, missing):
+    uri = str(tmp_path / "t.lance")
+    lance.write_dataset(pa.table({"x": [1]}), uri)
+
+    def broken(*_):
+        raise FileNotFoundError(2, "No such file") if missing else ValueError("no transaction")
+
+    monkeypatch.setattr(compaction_history, "transactions_up_to", broken)
+    for read in (
+        lambda: compaction_history.trace_compactions(uri, 1, ["a.lance"], lambda _: ""),
+        lambda: compaction_history.compactions_between(uri, 1, 2),
+    ):
+        with pytest.raises(NotFound) as caught:
+            read()
+        assert caught.value.reason == "HISTORY_UNREADABLE"

@@ -121,9 +121,8 @@ def test_results(result):
 STATE = EarlierState(view_version=4, source_version=7, computed={"emb": "embed@1(name)"}, last_fragment=11)
 
 
-@pytest.mark.parametrize("mode", RefreshMode)
-def test_plans(mode):
-    plan = RefreshPlan(
+def plan_of(mode: RefreshMode = RefreshMode.INCREMENTAL) -> RefreshPlan:
+    return RefreshPlan(
         uri="/data/v.lance",
         version=4,
         incarnation="i",
@@ -147,12 +146,24 @@ def test_plans(mode):
             ),
         ),
     )
+
+
+@pytest.mark.parametrize("mode", RefreshMode)
+def test_plans(mode):
+    plan = plan_of(mode)
     assert convert_views.refresh_plan_from_proto(convert_views.refresh_plan_to_proto(plan)) == plan
 
 
 def test_a_plan_without_a_definition_is_a_bug():
-    with pytest.raises(Internal):
-        convert_views.refresh_plan_from_proto(planning_pb2.PlanRefreshResponse(schema=SCHEMA.serialize().to_pybytes()))
+    bare = SCHEMA.serialize().to_pybytes()
+    with pytest.raises(Internal) as caught:
+        convert_views.refresh_plan_from_proto(planning_pb2.PlanRefreshResponse(schema=bare))
+    assert caught.value.reason == "PLAN_WITHOUT_DEFINITION"
+    message = convert_views.refresh_plan_to_proto(plan_of())
+    message.earlier.add(definition=bare)
+    with pytest.raises(Internal, match="sent an earlier version without") as caught:
+        convert_views.refresh_plan_from_proto(message)
+    assert caught.value.reason == "PLAN_WITHOUT_DEFINITION"
 
 
 @pytest.mark.parametrize("number", [0, 99])

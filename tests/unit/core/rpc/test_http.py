@@ -679,3 +679,10 @@ def test_the_openapi_document_is_served_and_has_every_method():
     @scenario(reflection=False)
     async def without(connect, up, service):
         assert (await (await connect()).ask("/openapi.json", b"", {}, method="GET")).status == 404
+
+
+def test_a_stream_of_requests_is_for_grpc():
+    @scenario()
+    async def work(connect, up, service):
+        answer = await (await connect()).ask("/leman.v1.TableService/AppendRows", b"{}")
+        assert (answer.status, reason(answer)) == (501, "CLIENT_STREAM")

@@ -143,3 +143,10 @@ def test_an_address_of_another_service_is_told_as_such():
             assert f"what answers at 127.0.0.1:{up.port} (LEMAN_PEERS__EXECUTOR) does not have" in error.message
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("peer", ["planner", "executor", "commit_coordinator"])
+def test_a_peer_without_an_address_is_named_with_its_setting(peer):
+    with pytest.raises(FailedPrecondition, match=f"set LEMAN_PEERS__{peer.upper()}") as caught:
+        open_peer(Settings(peers=Peers(planner="", executor="", commit_coordinator="")), peer)
+    assert caught.value.reason == "PEER_NOT_SET"

@@ -10,7 +10,7 @@ from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.service_errors import AlreadyExists, DataLoss, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, ColumnInput, UdfDefinition, UdfKind
+from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion, UdfDefinition, UdfKind
 
 TABLE = TableSnapshot(
     uri="/d/t.lance",
@@ -183,3 +183,17 @@ def test_names_under_which_lance_finds_no_column(name):
     with pytest.raises(InvalidArgument, match="Lance cannot read a column that is called") as caught:
         column_checks.find_inputs([name], UDF, table)
     assert caught.value.reason == "BAD_COLUMN_NAME"
+
+
+def test_a_column_keeps_values_of_a_bounded_number_of_versions():
+    kept = tuple(FunctionVersion("count", str(n)) for n in range(2, 2 + column_checks.MOST_KEPT))
+    before = column_checks.new_field(COLUMN, UDF, TABLE, "id")
+    bound = binding.read(before)
+    assert bound is not None
+    new = dataclasses.replace(UDF, version="99")
+    inputs = [TABLE.fields[0]]
+    last = column_checks.kept_functions("n", dataclasses.replace(bound, kept=kept[:-1]), new, inputs, TABLE)
+    assert len(last) == column_checks.MOST_KEPT
+    with pytest.raises(FailedPrecondition) as caught:
+        column_checks.kept_functions("n", dataclasses.replace(bound, kept=kept), new, inputs, TABLE)
+    assert caught.value.reason == "TOO_MANY_KEPT"

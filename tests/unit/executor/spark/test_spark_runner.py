@@ -182,6 +182,13 @@ def test_cancelled_before_it_began(runner):
         asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
 
 
+def test_workers_that_are_asked_for_before_spark_is_up_are_refused_for_now(runner):
+    runner._context = None
+    with pytest.raises(Unavailable) as caught:
+        asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
+    assert caught.value.reason == "SPARK_STARTING"
+
+
 @pytest.mark.parametrize("stopped_for_good", [True, False])
 def test_cancelled_while_it_is_on_its_way_to_spark(runner, context, stopped_for_good):
     """Spark does nothing about a tag that no job has: a job that comes after that is not to run for ever."""
