@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import time
@@ -92,7 +93,8 @@ def use_variables(table: leman.Table, db: leman.Database) -> list[str]:
     assert [row.state for row in tried.rows[:2]] == ["computed", "failed"]
     with pytest.raises(errors.InvalidArgument) as caught:
         table.backfill("k", env={"PATH": ENV_VALUE}, progress=False)
-    return [repr(caught.value), repr(job), repr(failed), repr(tried.rows)]
+    whole = {field.name: getattr(job, field.name) for field in dataclasses.fields(job)}
+    return [repr(caught.value), repr(whole), repr(failed), repr(tried.rows)]
 
 
 @leman.udf(version="1")

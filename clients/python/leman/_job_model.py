@@ -237,7 +237,16 @@ class Job(Shown):
     trace_id: str = ""
     columns: tuple[str, ...] = ()
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return f"<leman.Job {self.job_id} {self.state}: {self.target}>"
+
+    def __str__(self) -> str:
+        progress, plan = self.progress, f"; {self.plan_summary}" if self.plan_summary else ""
+        done = f"{progress.rows_committed:,} of {progress.rows_planned:,} rows committed"
+        if self.refresh_result is not None and self.state.terminal:
+            done = self.refresh_result.work
+        failed = f": {self.error.message}" if self.error is not None else ""
+        return f"{self.target}: {self.state}{failed or f', {done}{plan}'} ({self.job_id})"
 
     @property
     def target(self) -> str:

@@ -162,7 +162,8 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
             if overwrite or not any(sign in str(error) for sign in _THERE):
                 raise
             raise TableExists(
-                f"there is a table at {uri} already; exist_ok=True opens it as it is, mode='overwrite' replaces it"
+                f"there is a table at {uri} already; exist_ok=True opens it as it is if it has the columns of the data, "
+                "mode='overwrite' replaces it"
             ) from None
         _give_incarnation(lance, uri, table)
 

@@ -88,6 +88,14 @@ def test_as_code_a_result_shows_what_it_says_alone():
     assert "commits" not in repr(job_of(1))
 
 
+def test_a_job_is_shown_in_a_line_that_names_it_its_target_and_its_state():
+    job = job_of(1)
+    for shown in (repr(job), str(job)):
+        assert len(shown.splitlines()) == 1
+        assert all(part in shown for part in (job.job_id, job.target, str(job.state)))
+        assert len(shown) < 200
+
+
 def test_a_refresh_warns_of_lost_records():
     done = RefreshResult("incremental", "source_changed", warnings=("v.lance/_refresh/x is damaged",))
     assert str(done).splitlines()[-1] == "warning: v.lance/_refresh/x is damaged"

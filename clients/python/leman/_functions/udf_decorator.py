@@ -444,7 +444,9 @@ def _make(
             " asyncio.run(...) inside awaits what it needs."
         )
     if name is None and target.__name__ == "<lambda>":
-        raise UdfDefinitionError("a lambda has no name: leman.udf(name='score', …)(lambda …)")
+        raise UdfDefinitionError(
+            "a lambda has neither a name nor a result type: leman.udf(name='score', data_type=pa.int64())(lambda …)"
+        )
     chosen = target.__name__ if name is None else name
     if not isinstance(chosen, str) or not _NAME.fullmatch(chosen):
         raise UdfDefinitionError(f"name={chosen!r}: a UDF's name is 1 to 128 letters, digits, '_', '.' or '-'")
