@@ -162,7 +162,7 @@ def create_table(uri: str, data: Any, *, overwrite: bool, stable_row_ids: bool, 
             if overwrite or not any(sign in str(error) for sign in _THERE):
                 raise
             raise TableExists(
-                f"there is a table at {uri} already; exist_ok=True opens it as it is if it has the columns of the data, "
+                f"there is a table at {uri} already; exist_ok=True opens it as it is if it has these columns, "
                 "mode='overwrite' replaces it"
             ) from None
         _give_incarnation(lance, uri, table)

@@ -635,10 +635,10 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
     """
     text = first_line(error)
     if _DUPLICATE in text:
-        keys = ", ".join(request.rules.on)
+        keys, row = ", ".join(request.rules.on), text.partition("on ")[2].partition(". ")[0]
         return FailedPrecondition(
             "DUPLICATE_KEY",
-            f"Several rows have the {keys} of one row of the table: send one of them ({text.partition('on ')[2]})",
+            f"Several rows have the {keys} of one row of the table: send one of them {row}",
             uri=request.uri,
         )
     known = refusal_error(error, request.uri) or file_damage(request.uri, error)

@@ -676,6 +676,9 @@ class ColumnsRun:
         name, error = failed[0]
         others = len(self._columns) - len(failed)
         text = f"Column {name}: {error.message}"
+        text += (
+            "" if text.endswith((".", "!", "?")) or len(self._columns) == 1 else "."
+        )  # users' texts may end anywhere
         if len(failed) > 1:
             text += f"\nAlso failed: {', '.join(other for other, _ in failed[1:])}."
         text += (

@@ -134,7 +134,7 @@ class FirstFill:
         rows = work.journal.result.rows_added - before
         work.metrics.rows_committed += rows
         work.metrics.commits += 1
-        work.status.note("commit", f"{rows:,} rows of {len(installed):,} fragments are in version {made}")
+        work.status.note("commit", f"{rows:,} rows are in version {made}, fragments: {len(installed):,}")
 
 
 def _missing(rows: dict[int, tuple[Ints, int]], scratch: ScratchTable | None) -> dict[int, _Missing]:
