@@ -1,14 +1,7 @@
-"""What guards a call of a function: its time limit, and children that it forks.
+"""Guard calls of a function: enforce the time limit, and stop forked children that return from the call.
 
-Ends the worker process when a call of the function takes too long.
-
-Nothing else stops a call that does not come back: its thread cannot be ended from outside. Runs on Spark workers:
-imports no gRPC and no Spark.
-
-Children that a function forked, and that came back from its call: they must not go on with its process's work.
-
-A child that returns would compute the rows that are left once more, and write to the files of its parent.
-Imports no gRPC and no Spark.
+A call that does not return can only be stopped by ending its process. A child that returns would compute the remaining
+rows a second time and write to its parent's files. Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -34,7 +27,7 @@ _STDERR = 2
 
 
 class Call:
-    """A call with a batch, or a run of calls with one row each; `results` grows with each of these."""
+    """A call with a batch, or a run of calls with one row each; each of these adds to `results`."""
 
     def __init__(self, fragment_id: int, offsets: npt.NDArray[np.int64], results: Sized | None = None) -> None:
         self.fragment_id = fragment_id
@@ -56,7 +49,7 @@ class Call:
             self._resting = False
 
     def rows(self) -> RowRange:
-        """Return the row at hand, or the batch."""
+        """Return the current row, or the batch."""
         if self._results is None:
             return RowRange(int(self._offsets[0]), int(self._offsets[-1]) + 1)
         at = int(self._offsets[min(len(self._results), len(self._offsets) - 1)])
@@ -71,10 +64,10 @@ class Call:
 
 
 class Watchdog:
-    """Watches calls from a thread, at no cost for the calls.
+    """Watch calls from a thread, at no cost to the calls.
 
     Args:
-        seconds: How long a call may take; 0: nothing is watched.
+        seconds: How long a call may take; 0 disables the watchdog.
         tell: Called with fragment id, rows and seconds before the process ends.
     """
 
@@ -91,7 +84,7 @@ class Watchdog:
         return self
 
     def _start(self) -> None:
-        """Start the thread at the first call: the time in which the function is set up does not count."""
+        """Start the thread at the first call, so that setting the function up does not count."""
         with self._starting:
             if self._thread is None:
                 self._guard()
@@ -108,7 +101,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self, call: Call) -> Iterator[Call]:
-        """Watch the call that happens in this block."""
+        """Watch the call made in this block."""
         if not self._seconds:
             yield call
             return
@@ -129,7 +122,7 @@ class Watchdog:
                     self._end(call)
 
     def _guard(self) -> None:
-        # native code that keeps the interpreter's lock stops our thread too: then a thread of C ends the process
+        # native code that holds the GIL stops our thread too; a C thread then ends the process
         faulthandler.dump_traceback_later(2 * self._seconds + 1, exit=True, file=_STDERR)
 
     def _end(self, call: Call) -> None:
@@ -141,7 +134,7 @@ class Watchdog:
 
 #: The exit code of such a child.
 STRAY = 125
-#: How long a parent waits for its children to come back, where it has forked some.
+#: Seconds that a parent waits for its forked children to come back.
 _WAIT_SECONDS = 0.25
 _LOOK_SECONDS = 0.005
 
@@ -151,11 +144,11 @@ class ForkReturned(RuntimeError):
 
 
 class ForkedChildren:
-    """The children of one process, since it was made. `forks`: how many there were so far."""
+    """The children that this process has forked so far; `forks` counts them."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
-        self._came_back = mmap.mmap(-1, 1)  # shared with all that are forked
+        self._came_back = mmap.mmap(-1, 1)  # shared with all forked processes
         self._arguments: list[list[list[Any]]] = []
         self.is_child = False
         self.forks = 0
@@ -163,7 +156,7 @@ class ForkedChildren:
 
     @contextlib.contextmanager
     def calling(self, arguments: list[list[Any]]) -> Iterator[None]:
-        """Have a child that returns from a call in this block find no further rows: it gets these lists empty."""
+        """Empty these lists in a child that returns from a call in this block, so that it finds no further rows."""
         self._arguments.append(arguments)
         try:
             yield
@@ -180,9 +173,9 @@ class ForkedChildren:
                 column.clear()
 
     def end_if_child(self, error: BaseException | None = None) -> None:
-        """End this process where it is a child; `error` is what it came back with, if the call raised.
+        """End this process if it is a forked child; `error` is what the call raised, if anything.
 
-        A child that calls `sys.exit` means to end, and is no mistake of the function.
+        A child that calls `sys.exit` ends as intended, which is no mistake of the function.
         """
         if self.is_child or os.getpid() != self._pid:
             self._end(error)
@@ -193,13 +186,13 @@ class ForkedChildren:
         os._exit(STRAY)
 
     def check(self, since: int) -> None:
-        """Check that no child has come back.
+        """Check that no child has returned.
 
         Args:
-            since: What `forks` was before the function was called.
+            since: The value of `forks` before the function was called.
 
         Raises:
-            ForkReturned: One has.
+            ForkReturned: A child has returned.
         """
         if self.forks == since and not self._came_back[0]:
             return
@@ -215,7 +208,7 @@ class ForkedChildren:
 
 
 def _has_children() -> bool:
-    """Tell whether this process has children, also ended ones that the function has not waited for."""
+    """Return whether this process has children, including dead ones that the function has not waited for."""
     try:
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
@@ -227,7 +220,7 @@ _of_process: list[ForkedChildren] = []
 
 
 def forked_children() -> ForkedChildren:
-    """Return the children of this process; those of the process that it was forked from are not among them."""
+    """Return the children of this process, without those of the process that forked it."""
     if not _of_process or _of_process[0].is_child:
         _of_process[:] = [ForkedChildren()]
     return _of_process[0]

@@ -1,7 +1,7 @@
-"""Results of a function, taken over before its next call.
+"""Copy or convert a function's results before its next call.
 
-A function may fill one buffer, list or dict in each call and return it each time. What it returned must hold its value
-until it is stored, so it is copied or converted at once, unless nothing can change it. Imports no gRPC and no Spark.
+A function may fill one buffer, list or dict in each call and return it each time. Its result must keep its value until
+it is stored, so it is copied or converted at once unless it is immutable. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from leman_core.functions import arrow_values
 from leman_executor.worker import value_conversion as conversion
 from leman_executor.worker.value_conversion import LASTING, Converter
 
-#: Containers that are copied, and not converted at once: that is cheaper.
+#: Containers that are copied instead of converted at once, which is cheaper.
 _COPIED = frozenset({list, tuple, dict, np.ndarray})
-#: The kinds of numpy's data types that hold numbers.
+#: The kinds of numpy dtypes that hold numbers.
 _NUMBERS = "biuf"
-#: Types whose arrays share memory when they are concatenated.
+#: Types whose arrays share memory when concatenated.
 _SHARED = (pt.is_dictionary, pt.is_string_view, pt.is_binary_view)
 
 
 class WrongResult(TypeError):
-    """The result of a batch function is no sequence of values: no other rows would change that."""
+    """The result of a batch function is not a sequence of values; other rows would not change that."""
 
 
 class Converted:
-    """The result of one row, as an array with one value, or why it is none."""
+    """The result of one row, as an array with one value or the error that prevented it."""
 
     __slots__ = ("error", "name", "shown", "values")
 
@@ -48,12 +48,12 @@ class Converted:
 
 
 def keep_result(value: Any, convert: Converter, show: Callable[[object], str]) -> Any:
-    """Return the result of one row as something that no later call changes.
+    """Return the result of one row in a form that later calls cannot change.
 
     Args:
-        value: What the function returned. Callers leave out values of `LASTING` types.
+        value: The function's result. Callers leave out values of `LASTING` types.
         convert: Makes arrays of the column's type.
-        show: Returns a value in words, for an error.
+        show: Formats a value for an error message.
     """
     sort = type(value)
     if sort is list and convert.is_flat:
@@ -86,12 +86,12 @@ def _copied(value: Any) -> Any:
 
 
 def batch_values(result: Any, convert: Converter) -> pa.Array:
-    """Return the result of a batch function as an array in memory of its own; its type is not yet the column's.
+    """Return the result of a batch function as an array in memory of its own, not yet cast to the column's type.
 
-    Numpy, pandas and Arrow know their type, sequences of Python values do not.
+    Numpy, pandas and Arrow results carry their type; sequences of Python values do not.
 
     Raises:
-        WrongResult: It is no sequence of values.
+        WrongResult: The result is not a sequence of values.
         Exception: One of CONVERSION_ERRORS, for values that the type cannot hold.
     """
     if isinstance(result, pa.RecordBatch | pa.Table) and result.num_columns == 1:
@@ -102,12 +102,12 @@ def batch_values(result: Any, convert: Converter) -> pa.Array:
         result = arrow_values.concatenate(result.chunks or [pa.nulls(0, result.type)])
     if not isinstance(result, pa.Array):
         return _from_python(result, convert)
-    result.validate(full=True)  # text that is no UTF-8, or offsets out of bounds, would damage the table
+    result.validate(full=True)  # text that is not UTF-8, or offsets out of bounds, would damage the table
     return own_values(result)
 
 
 def own_values(values: pa.Array) -> pa.Array:
-    """Return the same values in memory that nothing else refers to."""
+    """Copy values into memory that nothing else refers to."""
     if any(holds_type(without_extensions(values.type), is_kind) for is_kind in _SHARED):
         sent = pa.record_batch([values], schema=pa.schema([pa.field("v", values.type)]))
         sink = pa.BufferOutputStream()
@@ -119,7 +119,7 @@ def own_values(values: pa.Array) -> pa.Array:
 
 
 def own_rows(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows in memory that nothing else refers to: a function may change its arguments in place."""
+    """Copy rows into memory that nothing else refers to, as a function may change its arguments in place."""
     return pa.RecordBatch.from_arrays([own_values(column) for column in rows.columns], schema=rows.schema)
 
 
@@ -143,7 +143,7 @@ def _from_python(result: Any, convert: Converter) -> pa.Array:
         raise WrongResult(f"it returned {_described(result)}, not one value for each row") from None
     if isinstance(result, list | tuple):
         return convert(result)
-    # an iterator may give one object again and again, with another content each time
+    # an iterator may yield one object repeatedly with changing content
     kept = [value if type(value) in LASTING else keep_result(value, convert, _described) for value in values]
     return joined(kept, convert)
 
@@ -152,9 +152,9 @@ def joined(kept: list[Any], convert: Converter, *, are_plain: bool = False) -> p
     """Return results as one array.
 
     Args:
-        kept: Values of `LASTING` types, and what `keep` returned.
+        kept: Values of `LASTING` types, and results of `keep_result`.
         convert: Makes arrays of the column's type.
-        are_plain: All are of `convert.plain_types`.
+        are_plain: Whether all values are of `convert.plain_types`.
 
     Raises:
         Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
@@ -178,22 +178,22 @@ def joined(kept: list[Any], convert: Converter, *, are_plain: bool = False) -> p
 
 
 def _is_frame(result: Any) -> bool:
-    """Tell whether a result has columns: a frame of pandas or polars, a table or a batch of Arrow."""
+    """Return whether a result has columns: a pandas or polars frame, or an Arrow table or batch."""
     return hasattr(result, "columns") and not isinstance(result, np.ndarray)
 
 
 def _is_foreign_column(result: Any) -> bool:
-    """Tell whether a result is a column of another library that speaks Arrow; pandas is converted by other rules."""
+    """Return whether a result is a column of another library that exports Arrow; pandas follows other rules."""
     if isinstance(result, pa.ChunkedArray) or hasattr(result, "iloc") or _is_frame(result):
         return False
     return hasattr(result, "__arrow_c_stream__")
 
 
 def _is_foreign_array(result: Any) -> bool:
-    """Tell whether a result is an array of another library that numpy reads, such as of xarray or torch."""
+    """Return whether a result is an array that numpy can read, such as one of xarray or torch."""
     if isinstance(result, np.ndarray) or _is_frame(result) or not hasattr(result, "__array__"):
         return False
-    return not any(hasattr(result, name) for name in ("iloc", "array", "__arrow_array__"))  # these are of pandas
+    return not any(hasattr(result, name) for name in ("iloc", "array", "__arrow_array__"))  # these belong to pandas
 
 
 def _described(result: object) -> str:

@@ -1,6 +1,6 @@
-"""Calls a function on a batch of rows, under its error policy.
+"""Call a function on a batch of rows, under its error policy.
 
-Runs on Spark workers: imports no gRPC and no Spark.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -30,21 +30,22 @@ from leman_executor.worker.user_errors import BatchNotes, BatchTooLarge, Functio
 from leman_executor.worker.value_conversion import CONVERSION_ERRORS, Converter
 
 _STOPPED = "the function raised it: next() on an empty iterator?"
-#: Another attempt would give the same result.
+#: Errors that another attempt would repeat.
 _NO_MORE_ATTEMPTS = 1 << 30
-#: Parts into which rows are cut that end servers of a remote function: a death costs a restart, a part a message.
+#: The number of parts into which a batch that ends servers of a remote function is cut: each death costs a restart,
+#: each part only a message.
 _PARTS_OF_DEADLY = 32
-#: Of a function that takes a row at a time so many rows are converted at once, where their results are easily put
-#: together: the values of more of them, as objects, do not stay in a core's cache, nor in memory that Python keeps.
+#: Rows converted at once for a function that takes one row at a time, if their results are easily combined. The objects
+#: of more rows would neither fit a core's cache nor be returned to the system by Python.
 _CONVERTED_ROWS = 1 << 14
 
 
 class OutputError(ValueError):
-    """The function's result cannot be used: it has the wrong length, or is not of the declared type.
+    """The function's result has the wrong length or is not of the declared type.
 
     Args:
         message: What is wrong with it.
-        is_final: Whether the same rows, or fewer of them, would give no better result.
+        is_final: Whether the same rows, or fewer of them, would give the same error.
     """
 
     def __init__(self, message: str, *, is_final: bool = False) -> None:
@@ -60,9 +61,9 @@ class JobFailing(Exception):
     """An error that the error policy does not skip.
 
     Args:
-        failure: The row to blame; the first one where a whole batch raised.
+        failure: The row to blame, or the first row if a whole batch raised.
         rows: Offsets of the first row that may be to blame, and of the one after the last.
-        before: Values of the rows that were given together with it and evaluated before it; None: there are none.
+        before: Values of the rows in the same batch that were evaluated before it; None if there are none.
     """
 
     def __init__(self, failure: RowError, rows: tuple[int, int], before: Evaluated | None = None) -> None:
@@ -76,20 +77,20 @@ class JobFailing(Exception):
 class Evaluated:
     """The values of rows that the function was called with."""
 
-    #: One entry for each row given; NULL where it failed.
+    #: One entry for each given row; NULL if it failed.
     values: pa.Array
-    #: Marks the failed rows; None: none failed.
+    #: Marks the failed rows; None if none failed.
     failed: npt.NDArray[np.bool_] | None
     failures: tuple[RowError, ...]
 
 
 def plain(values: pa.Array) -> Evaluated:
-    """Return the values of rows none of which failed."""
+    """Return the values of rows without failures."""
     return Evaluated(values, None, ())
 
 
 def joined(*parts: Evaluated) -> Evaluated:
-    """Return the rows of parts of a batch, one after the other."""
+    """Concatenate the parts of a batch."""
     if len(parts) == 1:
         return parts[0]
     values = arrow_values.concatenate([part.values for part in parts])
@@ -103,7 +104,7 @@ class Evaluator:
     """A function, its output type and its error policy. One instance per unit of work.
 
     Args:
-        notes: Is told of batches that are given again in parts, and of all batches of a remote function.
+        notes: Receives batches that are split and retried, and all batches of a remote function.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class Evaluator:
         self._convert = Converter(output)
         self._inputs = input_columns
         self._policy = policy
-        #: Whether all results of the rows at hand are of `Converter.plain_types`.
+        #: Whether all results of the current rows are of `Converter.plain_types`.
         self._are_plain = True
         self._children = forked_children()
         #: Whether a batch may be given to the function more than once. A server gets a copy each time.
@@ -138,8 +139,8 @@ class Evaluator:
         """Evaluate all rows.
 
         Raises:
-            JobFailing: A row raised, or a result does not fit, and the error policy does not skip it.
-            LemanError: No server of a remote function computes rows now.
+            JobFailing: A row raised or a result does not fit, and the error policy does not skip it.
+            LemanError: No server of a remote function is available.
         """
         forks = self._children.forks
         evaluated = self._evaluated(fragment_id, offsets, _as_anywhere(rows))
@@ -181,7 +182,7 @@ class Evaluator:
                 stopped: BaseException = StopIteration(_STOPPED)
                 try:
                     self._call_rows(function, arguments, results)
-                except BaseException as error:  # noqa: BLE001 whatever user code raises
+                except BaseException as error:  # noqa: BLE001 user code may raise anything
                     stopped = error
                     self._children.end_if_child(error)
                 self._children.end_if_child()
@@ -195,7 +196,7 @@ class Evaluator:
                         value, failure = self._row_again(stopped, again, call, int(offsets[at]))
                     except JobFailing as failing:
                         if at:
-                            with contextlib.suppress(JobFailing):  # one of them has no value that fits
+                            with contextlib.suppress(JobFailing):  # a result may not convert
                                 failing.before = self._to_arrow(results, failures, fragment_id, offsets[:at])
                         raise
                     results.append(value)
@@ -204,15 +205,15 @@ class Evaluator:
         return self._to_arrow(results, failures, fragment_id, offsets)
 
     def _call_rows(self, function: Callable[..., Any], arguments: list[list[Any]], results: list[Any]) -> None:
-        """Call the function with the rows that `results` lacks, and add what it returns.
+        """Call the function with the rows that `results` lacks, and append its results.
 
         Raises:
-            Exception: What the function raises; the row that it raised for is the first one that `results` lacks.
+            Exception: As the function raises, for the first row that `results` lacks.
         """
         plain, kept, add, begin = self._convert.plain_types, self._kept, results.append, len(results)
         remaining = [itertools.islice(values, begin, None) for values in arguments]
         try:
-            if len(remaining) == 1:  # a call is faster here than in `map`
+            if len(remaining) == 1:  # faster than `map`
                 for value in remaining[0]:
                     result = function(value)
                     if type(result) not in plain:
@@ -225,7 +226,7 @@ class Evaluator:
             raise StopIteration(*error.args or (_STOPPED,)).with_traceback(error.__traceback__) from None
 
     def _kept(self, result: Any) -> Any:
-        """Return a result that later calls do not change."""
+        """Return a result in a form that later calls do not change."""
         if type(result) in self._convert.plain_types:
             return result
         self._are_plain = False
@@ -276,7 +277,7 @@ class Evaluator:
     def _convert_each(
         self, results: list[Any], failures: list[RowError], fragment_id: int, offsets: npt.NDArray[np.int64]
     ) -> pa.Array:
-        """Find the rows whose result is not of the declared type; the policy decides about each."""
+        """Find the rows whose result is not of the declared type, and apply the policy to each."""
         columns = []
         for value, offset in zip(results, offsets, strict=True):
             one = value if type(value) is Converted else Converted(value, self._convert, user_errors.format_value)
@@ -295,7 +296,7 @@ class Evaluator:
                 columns.append(pa.nulls(1, self._output))
         try:
             return arrow_values.concatenate(columns)
-        except pa.ArrowException as error:  # each fits alone; together they overflow a dictionary
+        except pa.ArrowException as error:  # each fits alone, but together they overflow a dictionary
             wrong = OutputError(f"UDF '{self._name}' failed with type error: {error} (output type {self._output})")
             span = (int(offsets[0]), int(offsets[-1]) + 1)
             raise JobFailing(user_errors.to_row_failure(wrong, fragment_id, span[0], 1), span) from error
@@ -342,7 +343,7 @@ class Evaluator:
     def _isolate(
         self, error: BaseException, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch
     ) -> Evaluated:
-        """Evaluate rows by halves; by many parts where each call that fails ends a server, which has to start again."""
+        """Evaluate rows by halves, or by many parts if each failing call ends a server, which then has to restart."""
         if self._notes is not None:
             self._notes.batch_split(user_errors.describe_error(error).splitlines()[0])
         parts = _PARTS_OF_DEADLY if isinstance(error, FunctionLost) else 2
@@ -380,7 +381,7 @@ class Evaluator:
 
 
 def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return rows as a function is given them whatever its process has imported."""
+    """Return rows in a form that does not depend on what the function's process has imported."""
     kinds = [without_programs_own(kind) for kind in rows.schema.types]
     if kinds == rows.schema.types:
         return rows
@@ -389,10 +390,10 @@ def _as_anywhere(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _python_values(column: pa.Array) -> list[Any]:
-    """Return the values of a column; a list that begins with an InputError where Python cannot hold one of them."""
+    """Return the values of a column; if Python cannot hold one, return a list that begins with an InputError."""
     try:
         values: list[Any] = column.to_pylist()
-    except Exception as error:  # noqa: BLE001 -- dates beyond the year 9999, unknown time zones, and what comes next
+    except Exception as error:  # noqa: BLE001 dates beyond the year 9999, unknown time zones and more
         return [InputError(str(error))]
     return values
 
@@ -409,7 +410,7 @@ def _each_value(column: pa.Array) -> list[Any]:
 
 
 def _refusing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function, wrapped to raise an InputError that it is given as an argument."""
+    """Wrap the function to raise any InputError that it gets as an argument."""
 
     def call(*arguments: Any) -> Any:
         for argument in arguments:

@@ -1,12 +1,7 @@
-"""One pass over a fragment, slice by slice, from its rows to its column file.
+"""Compute one fragment of a unit of work, slice by slice, from its rows to its column file.
 
-Evaluates the rows of chunks slice by slice; several slices may be evaluated at once.
-
-Runs on Spark workers: imports no gRPC and no Spark.
-
-One pass over a fragment of a unit of work, from its rows to its column file.
-
-Runs on Spark workers: imports no gRPC and no Spark. It never commits.
+Several slices may be evaluated concurrently. The pass writes files and checkpoints; it never commits.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ from leman_executor.worker.unit_runtime import UnitRuntime
 
 
 class Evaluation:
-    """The evaluation of one fragment's rows; it calls `failed` with the rows that the policy skips."""
+    """Evaluate one fragment's rows; pass the rows that the policy skips to `failed`."""
 
     def __init__(
         self,
@@ -55,11 +50,11 @@ class Evaluation:
         self._meter = runtime.meter
         self._output = output
         self._failed = failed
-        #: When the function was called first for this fragment, and set up before; None: not yet.
+        #: When the function, already set up, was first called for this fragment. None before the first call.
         self.began: float | None = None
 
     def all(self, chunk: Chunk) -> Iterator[Piece]:
-        """Evaluate every row of a chunk, one slice after the other, without regard to the time."""
+        """Evaluate every row of a chunk in order, ignoring the time budget."""
         at = 0
         while at < len(chunk.offsets):
             piece = self._end(self._begin(chunk, slice(at, at + self._runtime.sizer.rows), ()))
@@ -71,9 +66,9 @@ class Evaluation:
 
         Args:
             chunk: The rows.
-            capacity: Returns how many rows the next checkpoint may still take after the slices yielded so far; slices
-                beyond that are not begun.
-            over: Tells whether the time is up; then no slice but the first is begun.
+            capacity: Returns how many more rows the next checkpoint can take after the slices yielded so far. Slices
+                beyond that are not started.
+            over: Returns whether the time is up. After that only the first slice is started.
         """
         runtime = self._runtime
         begun: deque[_Slice] = deque()
@@ -92,7 +87,7 @@ class Evaluation:
                 try:
                     piece = self._end(part)
                 except JobFailing as failing:
-                    if failing.before is not None:  # they were paid for
+                    if failing.before is not None:  # they are already computed
                         yield self._piece(part.offsets[: len(failing.before.values)], failing.before)
                     raise
                 yield piece
@@ -138,7 +133,7 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class _Slice:
-    """Rows that the function has been called with, or will be as soon as a thread is free."""
+    """Rows that the function is called with, now or once a thread is free."""
 
     offsets: npt.NDArray[np.int64]
     result: Future[tuple[Evaluated, float]]
@@ -168,22 +163,22 @@ def _without_quarantined(
     return Evaluated(rest.values.take(places), failed, (*rest.failures, *here))
 
 
-#: Seconds that a unit may take beyond its budget to finish a fragment: one that is given back is assembled by another
-#: unit.
+#: Seconds that a unit may exceed its budget to finish a fragment. If it gives the fragment back, another unit has to
+#: assemble it.
 _GRACE_SECONDS = 0.25
 
 
 class OutOfBudget(Exception):
-    """The unit's time is up; what is in no checkpoint is left to be done."""
+    """The unit's time is up; rows that are in no checkpoint remain to be computed."""
 
 
 class FragmentPass:
     """One pass over one fragment in physical order.
 
-    Evaluates rows where the work asks for it and copies the others from checkpoints; after every checkpoint interval
-    the rows evaluated since are stored. A fragment that is finished within one interval needs no checkpoint, as its
-    column file serves as one. So the budget does not end a pass that relies on that file for some rows (see
-    `Checkpoints`), or that is almost done.
+    Evaluates rows where the work asks for it and copies the others from checkpoints. After each checkpoint interval it
+    stores the rows evaluated since the last one. A fragment that finishes within one interval needs no checkpoint,
+    because its column file serves as one. The budget therefore does not end a pass that relies on that file for some
+    rows (see `Checkpoints`), or that is almost done.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime) -> None:
@@ -203,12 +198,11 @@ class FragmentPass:
         self._evaluation = Evaluation(work, runtime, self._field.type, self._checkpoints.failed)
 
     def run(self) -> FragmentResult:
-        """Do the work, or as much of it as the budget allows.
+        """Run the pass until it is done or the budget is spent.
 
         Raises:
-            JobFailing: A row failed for which the error policy ends the job; what was evaluated before is stored.
-            Internal: RANGE_LOST, where the fragment is to be finished and some of its rows are neither stored nor to
-                be computed here.
+            JobFailing: A row failed and the error policy ends the job; the rows evaluated before it are stored.
+            Internal: RANGE_LOST, if the fragment is to be finished and some rows are neither stored nor computed here.
         """
         while True:
             try:
@@ -240,11 +234,11 @@ class FragmentPass:
         return self._finish() if self._writer is not None else self._result(left=[])
 
     def _check_covered(self, work: FragmentWork) -> None:
-        """Check that every row is computed here or stored: a finished fragment has no NULL in place of a value."""
+        """Check that all rows are computed here or stored: a finished fragment has no NULL for a missing value."""
         stored = [r.range for r in work.checkpoints if r.settles]
         open_ranges = subtract_ranges([RowRange(0, work.task.physical_rows)], [*work.ranges, *stored])
         if open_ranges:
-            raise Internal("RANGE_LOST", f"nobody computed rows {open_ranges} of fragment {work.fragment_id}")
+            raise Internal("RANGE_LOST", f"no unit computed rows {open_ranges} of fragment {work.fragment_id}")
 
     def _result(self, left: Sequence[RowRange], **more: object) -> FragmentResult:
         counts = self._meter.fragment
@@ -259,10 +253,10 @@ class FragmentPass:
         )
 
     def _finish(self) -> FragmentResult:
-        """Publish the column file, then the record that lets a later run find it before it is committed.
+        """Publish the column file, then the record by which a later run finds it before it is committed.
 
-        In an object store a small file and its record are put at the same time, as neither waits for the other: a
-        record of a file that is not there is passed over by plans, and forgotten where the file is refused.
+        In an object store a small file and its record are put concurrently, as neither depends on the other. Planners
+        ignore a record whose file does not exist, and the record is dropped if the file is rejected.
         """
         writer, work = self._writer, self._work
         if writer is None:
@@ -310,7 +304,7 @@ class FragmentPass:
         )
 
     def _settled_filters(self) -> frozenset[str]:
-        """Return the md5 of each filter whose matching rows are all settled once this pass is done."""
+        """Return the md5 of each filter whose matching rows are all settled after this pass."""
         if self._context.failed_only:
             return self._current.filters
         if not self._context.selective:
@@ -320,7 +314,7 @@ class FragmentPass:
     # segments
 
     def _copy(self, covered: RowRange) -> None:
-        """Copy rows that are known from checkpoints and the current file to the new file."""
+        """Copy rows that checkpoints and the current file hold to the new file."""
         if self._writer is None:
             return
         # a retry's checkpoints hold few rows of long ranges
@@ -334,7 +328,7 @@ class FragmentPass:
                 self._writer.emit(chunk, [*pieces, *self._left_failed(chunk, pieces)])
 
     def _came_back(self, covered: RowRange, known: Sequence[Piece]) -> list[Piece]:
-        """Return rows that were deleted when the checkpoints of a range were stored and that a restore brought back."""
+        """Return rows that were deleted when the range's checkpoints were stored and that a restore brought back."""
         gone = self._known.deleted(covered)
         if not len(gone):
             return []
@@ -350,7 +344,7 @@ class FragmentPass:
         for chunk in self._rows.chunks(covered):
             others = self._known.of_other_filters(chunk.covered, chunk.offsets)
             known = [*self._known.settled(chunk.covered), *others]
-            if not self._context.failed_only:  # a retry names the file in its keys, so the known rows are certain
+            if not self._context.failed_only:  # a retry's keys name the file, so the known rows are certain
                 self._checkpoints.add_known(known)
             unwritten = Unwritten(
                 self._writer, chunk.covered.start, known, self._context.checkpoint_max_bytes, self._left_failed
@@ -363,7 +357,7 @@ class FragmentPass:
             self._checkpoints.flush()
 
     def _left_failed(self, covered: RowRange, pieces: Sequence[Piece]) -> list[Piece]:
-        """Return rows that failed, under any version, and that the filter leaves out: they stay failed."""
+        """Return rows that failed under any version and that the filter excludes: they stay failed."""
         if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
@@ -377,7 +371,7 @@ class FragmentPass:
         """Evaluate a chunk slice by slice.
 
         Raises:
-            OutOfBudget: The time is up and work is left; what was evaluated is stored.
+            OutOfBudget: The time is up and rows remain; the rows evaluated so far are stored.
         """
         at = safe_to = 0
         for piece in self._evaluation.slices(chunk, lambda: self._checkpoints.capacity, self._time_is_up):
@@ -399,17 +393,17 @@ class FragmentPass:
 
     @property
     def _seconds_again(self) -> float:
-        """Return the seconds another unit would need to get as far: this one has read what is stored of the rest."""
+        """Return the seconds another unit would need to get as far: this one has read the stored part of the rest."""
         return self._meter.fixed - self._fixed_before if self._writer is not None else 0.0
 
     def _seconds_left(self) -> float:
-        """Estimate the seconds left, at the pace since the first call, if all rows that are left need evaluation."""
+        """Estimate the seconds left at the pace since the first call, if all remaining rows need evaluation."""
         evaluated, began = self._meter.fragment.evaluated, self._evaluation.began
         spent = self._runtime.clock() - began if began is not None else 0.0
         return (count_offsets(self._work.ranges) - evaluated) * spent / max(1, evaluated)
 
     def _forget(self, lost: CheckpointRef) -> None:
-        """Drop a checkpoint that turned out damaged: its rows are computed after all."""
+        """Drop a damaged checkpoint, so that its rows are computed again."""
         self._checkpoints.forget(lost.key)
         stored = self._checkpoints.refs
         kept = tuple(r for r in (*self._work.checkpoints, *stored) if r.key != lost.key)
@@ -419,7 +413,7 @@ class FragmentPass:
         self._work = replace(self._work, checkpoints=kept, ranges=tuple(merge_ranges(ranges)))
         self._known = self._known_rows()
 
-    # what is there already
+    # stored rows
 
     def _known_rows(self) -> KnownRows:
         return KnownRows(self._runtime.store, self._work.checkpoints, self._current.settled, self._field.type)
@@ -448,7 +442,7 @@ class FragmentPass:
 
 
 def _segments(work: FragmentWork) -> Iterator[tuple[RowRange, bool]]:
-    """Yield ranges in order, with whether to compute them; the whole fragment where it is to be finished."""
+    """Yield ranges in order, each with whether to compute it; cover the whole fragment if it is to be finished."""
     if not work.finish:
         yield from ((r, True) for r in merge_ranges(work.ranges))
         return

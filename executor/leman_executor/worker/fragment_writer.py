@@ -1,12 +1,8 @@
-"""The column file of one fragment is written, whole, or with what is stored so far.
+"""Write the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
 
-Writes the column file of one fragment: rows in physical order, gaps filled, memory bounded by the batch.
-
-Runs on Spark workers: imports no gRPC and no Spark.
-
-Writes what is stored of a fragment that is still being computed as a column file, which can be committed.
-
-The executor does this itself, for a fragment that workers have units of. The file's row states say which rows it has.
+A file may be whole, or hold what is stored so far of a fragment that is still being computed. The executor writes the
+latter itself while workers have units of the fragment; the file's row states say which rows it has.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -49,10 +45,10 @@ class Existing:
 
 
 class FragmentWriter:
-    """Writes one fragment's column file from ranges in ascending order without gaps.
+    """Write one fragment's column file from contiguous ranges in ascending order.
 
-    The pieces that lie in a range may come in any order. Rows that no piece has keep their existing value, or become
-    NULL. Of these, deleted rows are settled; the others count as untouched, which only a selective request may leave.
+    The pieces within a range may come in any order. Rows without a piece keep their existing value or become NULL.
+    Deleted ones among these are settled; the others count as untouched, which only a selective request may leave.
     """
 
     def __init__(
@@ -86,7 +82,7 @@ class FragmentWriter:
 
     @property
     def row_states(self) -> bytes:
-        """Return the states of the finished file as `row_states.encode` gives them; empty: all are computed."""
+        """Return the states of the finished file as `row_states.encode` gives them; empty if all rows are computed."""
         return self._writer.row_states
 
     def emit(self, covered: RowRange, pieces: Sequence[Piece]) -> None:
@@ -110,7 +106,7 @@ class FragmentWriter:
             return
         try:
             values, states = self._aligned(covered, pieces)
-        except (Unavailable, pa.ArrowException) as error:  # values that are kept may be of any width
+        except (Unavailable, pa.ArrowException) as error:  # kept values may be of any width
             if covered.rows == 1 or not is_overflow(error.__cause__ or error):
                 raise
             self._at = covered.start
@@ -152,7 +148,7 @@ class FragmentWriter:
         self.untouched += int((states == RowState.UNTOUCHED).sum())
 
     def _keep(self, covered: RowRange, kept: changed_rows.Mask) -> None:
-        """Record which rows of a range have the same value as in the file that is replaced."""
+        """Record which rows of a range have the same value as in the replaced file."""
         if not kept.any():
             return
         if self._changed is None:
@@ -160,7 +156,7 @@ class FragmentWriter:
         self._changed[covered.start : covered.end] = ~kept
 
     def _predecessors(self) -> bytes:
-        """Return what the file says of those that it follows; empty: nothing of them is kept."""
+        """Return the file's description of its predecessors; empty if it keeps none of their rows."""
         if self._changed is None or self._existing is None:
             return b""
         file = self._existing.file
@@ -204,14 +200,14 @@ class FragmentWriter:
 class Unwritten:
     """Rows of a chunk that have not reached the writer yet.
 
-    The writer, where there is one, gets them before they take more memory than `most_bytes`, or than is worth holding.
+    They are written before they take more than `most_bytes` of memory.
 
     Args:
-        writer: What writes the column file; None: nothing is written.
+        writer: Writes the column file; None if there is none.
         start: The offset where the chunk begins.
         known: Rows of the chunk that need no evaluation.
         most_bytes: How much memory the rows may take.
-        left: Returns what else is to be written of a range, beside the given pieces.
+        left: Returns the rows of a range to write in addition to the given pieces.
     """
 
     def __init__(
@@ -240,7 +236,7 @@ class Unwritten:
             self.write(covered_to)
 
     def write(self, covered_to: int) -> None:
-        """Write what was added since the last time."""
+        """Write the rows added since the last call."""
         covered = RowRange(self._at, covered_to)
         if self._writer is None or covered.rows <= 0:
             return
@@ -251,7 +247,7 @@ class Unwritten:
 
 
 def _in_sequence(covered: RowRange, pieces: Sequence[Piece]) -> bool:
-    """Tell whether the pieces, in this order, are the rows of the range without a gap: then none has to be aligned."""
+    """Return whether the pieces, in this order, are exactly the rows of the range, so that none has to be aligned."""
     at = covered.start
     for piece in pieces:
         first, last = int(piece.offsets[0]), int(piece.offsets[-1])
@@ -268,19 +264,19 @@ def write_partial(
     store: CheckpointStore,
     stop: threading.Event,
 ) -> StagedFile | None:
-    """Write the rows of the task's current file and of checkpoints; the others are NULL, and marked as not computed.
+    """Write the rows of the task's current file and of checkpoints; mark the other rows NULL and not computed.
 
-    Memory is bounded as in the assembly of a fragment: by two checkpoints and a batch.
+    Memory is bounded by two checkpoints and a batch, as when assembling a fragment.
 
     Args:
-        context: That of a plan without a filter.
+        context: The context of a plan without a filter.
         task: The fragment. Its column has no file, or one that the request extends.
-        checkpoints: What is stored under the plan's request.
-        store: Where it is stored.
-        stop: Once it is set, nothing is written any more.
+        checkpoints: The checkpoints stored under the plan's request.
+        store: Where they are stored.
+        stop: Stops writing once set.
 
     Returns:
-        The file, which nothing refers to yet; None where a checkpoint is gone or damaged, or `stop` was set.
+        The file, which nothing refers to yet; None if a checkpoint is gone or damaged, or `stop` was set.
     """
     reader = FragmentReader(context.uri, context.read_version, context.manifest)
     field = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0)

@@ -1,10 +1,6 @@
-"""A function is loaded where it runs, and its evaluator made.
+"""Load a function where it runs, and make the evaluator of a work context.
 
-Loads a function on a worker.
-
-This is the only place that unpickles, and it runs only where user code runs anyway.
-
-Makes the evaluator of a work context: loads the function where it runs. Imports no gRPC and no Spark.
+This is the only place that unpickles, and it runs only where user code runs anyway. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -39,26 +35,25 @@ if TYPE_CHECKING:
     from leman_executor.worker.remote_calls import RemoteFunction
 
 
-#: Of a bundle that is read from an object store in one request.
+#: Applies to bundles read from an object store in one request.
 _SMALL_BYTES = 1 << 20
 
 _loaded: dict[str, Callable[..., Any]] = {}
 
 
 def load_function(ref: FunctionSpec, bundle: bytes = b"") -> Callable[..., Any]:
-    """Return the callable of a function; an instance of a stateful class is made once in this process.
+    """Return the callable of a function; a stateful class is instantiated once per process.
 
     Args:
-        ref: the function.
-        bundle: its bundle; empty: it is read from storage.
+        ref: The function.
+        bundle: Its bundle; if empty, it is read from storage.
 
     Raises:
-        FailedPrecondition: UDF_DIGEST_MISMATCH, where the bundle is missing or has another sha256;
-            UDF_PYTHON_MISMATCH, where it was made with another version of Python;
-            UDF_NOT_LOADABLE, where unpickling, importing or instantiating raised, or gave nothing that can be
-            called; the reasons of
-            `leman_core.storage.storage_errors`, where the bundle may not be read.
-        Unavailable: STORE_UNAVAILABLE, where the bundle cannot be read now.
+        FailedPrecondition: UDF_DIGEST_MISMATCH, if the bundle is missing or has another sha256. UDF_PYTHON_MISMATCH, if
+            another version of Python made it. UDF_NOT_LOADABLE, if unpickling, importing or instantiating raised or
+            returned an object that is not callable. A reason of `leman_core.storage.storage_errors`, if the bundle may
+            not be read.
+        Unavailable: STORE_UNAVAILABLE, if the bundle cannot be read now.
     """
     key = ref.identity
     if key not in _loaded:
@@ -76,8 +71,8 @@ def _from_bundle(ref: FunctionSpec, bundle: bytes) -> Any:
         what = "is missing" if data is None else f"has sha256 {digest}, not {ref.bundle_sha256}"
         raise FailedPrecondition(
             "UDF_DIGEST_MISMATCH",
-            f"The bundle of function {ref.name}@{ref.version} {what}: {ref.bundle_uri}. Register the function again: "
-            "that stores it anew",
+            f"The bundle of function {ref.name}@{ref.version} {what}: {ref.bundle_uri}. Register the function again "
+            "to store it",
             path=ref.bundle_uri,
         )
     try:
@@ -97,7 +92,7 @@ def _from_entrypoint(ref: FunctionSpec) -> Any:
             target = getattr(target, part)
     except BaseException as error:
         file = f" ({error.path})" if isinstance(error, ImportError) and error.path else ""
-        raise _not_loadable(ref, error, without=file) from error  # who gave a name is not told where that led
+        raise _not_loadable(ref, error, without=file) from error  # do not disclose the path behind the user's name
     return getattr(target, "func", target)
 
 
@@ -123,13 +118,15 @@ def _callable(ref: FunctionSpec, function: Any) -> Callable[..., Any]:
 
 
 def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "") -> FailedPrecondition:
-    advice = "Have it do without what raised that, or give the workers what it needs, and register it again"
+    advice = "Remove the cause, or give the workers what the function needs, and register it again"
     if isinstance(error, (ImportError, AttributeError)):
-        advice = "Are the packages it imports installed on the workers?"
+        advice = "Install the packages that it imports on the workers"
     elif isinstance(error, (pickle.UnpicklingError, EOFError)):
-        advice = "Its bundle is no whole pickle of a function: make it by cloudpickle.dumps, and register it again"
+        advice = (
+            "Its bundle is not a complete pickle of a function: make it with cloudpickle.dumps and register it again"
+        )
     elif isinstance(error, SystemExit):
-        advice = "It ended its process while it was set up: have it raise an exception instead"
+        advice = "It exits its process during setup: let it raise an exception instead"
     said = error_text(error).replace(without, "") if without else error_text(error)
     return FailedPrecondition(
         "UDF_NOT_LOADABLE",
@@ -139,7 +136,7 @@ def _not_loadable(ref: FunctionSpec, error: BaseException, *, without: str = "")
 
 
 def _read(ref: FunctionSpec) -> bytes | None:
-    """Return the bytes of a bundle; None where there is none."""
+    """Return the bytes of a bundle, or None if it does not exist."""
     try:
         with translating_os_errors(f"The bundle of function {ref.name}@{ref.version}", ref.bundle_uri):
             folder, _, name = ref.bundle_uri.rpartition("/")
@@ -150,7 +147,7 @@ def _read(ref: FunctionSpec) -> bytes | None:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEvaluator:
-    """An evaluator, and the connection behind it where the function is a remote one."""
+    """An evaluator, with the connection behind it if the function is remote."""
 
     evaluator: Evaluates
     remote: RemoteFunction | None = None
@@ -168,13 +165,13 @@ def load_evaluator(
     """Return the evaluator of a context.
 
     Args:
-        connections: closes what a remote function has open.
-        bundle: the function's bundle, where it is not to be read from storage.
-        stopped: tells whether nobody is to wait for the servers of a remote function any more.
-        notes: is told of batches that are given again in parts, and how servers of a remote function take theirs.
+        connections: Closes what a remote function opens.
+        bundle: The function's bundle, if it is not to be read from storage.
+        stopped: Returns whether to stop waiting for the servers of a remote function.
+        notes: Receives batches that are split and retried, and how servers of a remote function take batches.
 
     Raises:
-        LemanError: what `load` and `RemoteFunction` raise.
+        LemanError: As `load_function` and `RemoteFunction` raise.
     """
     output = pa.ipc.read_schema(pa.py_buffer(context.output_schema)).field(0).type
     udf = context.udf

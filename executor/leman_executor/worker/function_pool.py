@@ -1,13 +1,9 @@
-"""The pool of function processes, each bound to one version of a function, and what it says to them.
+"""The pool of function processes: messages, the life of one process, and the pool itself.
 
-What travels between a caller, the pool and a function process: JSON behind a length of four bytes.
-
-The life of a process that runs one version of a function: task after task, until it is killed.
-
-The pool of function processes: binds each to one version of a function, and ends them.
-
-The pool is a process of its own, which runs no user code, starts no thread and opens no dataset: what it forks is clean
-and ready in milliseconds. A few are forked before anybody asks.
+Each process is bound to one version of a function and runs its tasks until the pool kills it. The pool is a process of
+its own that runs no user code, starts no thread and opens no dataset, so what it forks is clean and ready in
+milliseconds. It forks a few processes in advance. Messages between a caller, the pool and a process are JSON after a
+length of four bytes.
 """
 
 from __future__ import annotations
@@ -32,35 +28,35 @@ from leman_executor.worker import process_environment, user_errors
 from leman_executor.worker.process_environment import kept_environment
 from leman_executor.worker.worker_link import LENGTH_BYTES, framed
 
-#: Tells the pool that a function process may get another task.
+#: Tells the pool that a function process can take another task.
 IDLE = b"i"
-#: No message to a caller is larger. What a function process sends is what the function makes of it, which has its
-#: descriptors: a length that it made up is not to fill the caller's memory.
+#: The largest message to a caller. A function holds its process's descriptors and can forge messages, so a made-up
+#: length must not fill the caller's memory.
 MOST_BYTES = 64 << 20
-#: What decoding raises where the other side sends nonsense, and what is said of that.
+#: Errors raised when a message cannot be decoded, and the text reported for them.
 NONSENSE = (msgspec.DecodeError, UnicodeDecodeError)
-SENT_NONSENSE = "the function's process sent nonsense"
+SENT_NONSENSE = "the function's process sent an invalid message"
 
 
 class Request(msgspec.Struct, frozen=True):
-    """What the caller asks of the function process."""
+    """A caller's request to the function process."""
 
-    #: As `worker_loop.run_task` takes it.
+    #: The task as JSON, as `worker_loop.run_task` takes it.
     worker_task: str
-    #: What the process is to take over from its caller beforehand.
+    #: State of the caller that the process takes over first.
     state: bytes = b""
-    #: The job that it is for.
+    #: The job that the task belongs to.
     job_id: str = ""
 
 
 class Output(msgspec.Struct, frozen=True, tag="said"):
-    """What a task says while it runs, to a caller that listens."""
+    """Output of a running task, for a caller that listens."""
 
     content: bytes
 
 
 class Answer(msgspec.Struct, frozen=True, tag="answer"):
-    """What the caller is told at the end: how many units were run, or why the task ended early."""
+    """The last message to a caller: the number of units run, or why the task ended early."""
 
     units: int = 0
     error: str = ""
@@ -76,8 +72,9 @@ def send(connection: socket.socket, message: Request | Output | Answer) -> None:
 
 
 def receive(connection: socket.socket, most: int | None = None) -> bytes | None:
-    """Return a message, still encoded; None where the other side is gone; nothing of one with more than `most` bytes,
-    which decodes as nonsense.
+    """Return a message, still encoded, or None if the other side is gone.
+
+    A message of more than `most` bytes is returned empty, which does not decode.
     """
     head = _read(connection, LENGTH_BYTES)
     if head is None:
@@ -97,16 +94,16 @@ def _read(connection: socket.socket, length: int) -> bytes | None:
     return b"".join(parts)
 
 
-#: Runs a task and returns how many units it had; what it says meanwhile goes to the caller.
+#: Runs a task and returns the number of its units; output goes to the caller meanwhile.
 Run = Callable[[str, Callable[[bytes], None]], int]
-#: Takes over what a caller's process has and this one lacks.
+#: Copies state from the caller's process to this one.
 Prepare = Callable[[bytes], None]
-#: What a process does before it has a task, step by step: none is begun once a task waits.
+#: Steps that a process runs before its first task; none starts once a task waits.
 Warm = Sequence[Callable[[], None]]
 _requests = msgspec.json.Decoder(Request)
-#: Garbage is collected so long after a task: its job is being ended meanwhile, which is not to wait for cores.
+#: Seconds between a task's end and garbage collection, which must not compete with ending the job for cores.
 _IDLE_WAIT_SECONDS = 0.2
-#: What is printed is said from a thread of its own.
+#: Output is sent from a thread of its own.
 _saying = threading.Lock()
 
 
@@ -130,7 +127,7 @@ def serve_tasks(control: socket.socket, pool: int, run: Run, prepare: Prepare, w
 
 
 def _settle(pool: int) -> None:
-    os.setpgid(0, 0)  # no session of its own: whoever ends the executor's session looks for that
+    os.setpgid(0, 0)  # a group, not a session: the executor's processes are found by its session
     adopt_orphans()
     die_with(pool)
     for number in (signal.SIGHUP, signal.SIGCHLD, signal.SIGTERM):
@@ -146,10 +143,10 @@ def _next_caller(control: socket.socket) -> socket.socket | None:
 def _serve(
     caller: socket.socket, control: socket.socket, run: Run, prepare: Prepare, guarded: process_environment.Descriptors
 ) -> None:
-    """Run one task.
+    """Run one task and return whether the process can take another one.
 
-    Another one is taken only where this one ended well and left no process behind. Otherwise the pool ends this process
-    when the caller has its answer, and with it what the task left behind.
+    It can if the task ended well and left no child process behind. Otherwise the pool kills this process, with
+    everything the task left behind, once the caller has its answer.
     """
     here = os.getpid()
     request = receive(caller)
@@ -159,16 +156,16 @@ def _serve(
     with guarded.printing(asked.job_id):
         answer = _answer(asked, run, prepare, lambda content: _say(caller, content, here))
     if os.getpid() != here:
-        os._exit(1)  # a function forked, and its child came back here
+        os._exit(1)  # the function forked, and its child returned here
     if not answer.error and not _has_children():
         control.sendall(IDLE)
-    with contextlib.suppress(OSError):  # nobody waits any more: another caller may have been told of this process
+    with contextlib.suppress(OSError):  # the caller may be gone
         send(caller, answer)
 
 
 def _say(caller: socket.socket, content: bytes, here: int) -> None:
     if os.getpid() != here:
-        os._exit(1)  # a function forked, and its child came back here
+        os._exit(1)  # the function forked, and its child returned here
     with _saying:
         send(caller, Output(content))
 
@@ -179,12 +176,12 @@ def _answer(request: Request, run: Run, prepare: Prepare, say: Callable[[bytes],
         if request.state:
             prepare(request.state)
         return Answer(run(request.worker_task, say))
-    except BaseException as error:  # noqa: BLE001 the caller has to hear of any error
+    except BaseException as error:  # noqa: BLE001 report every error to the caller
         return Answer(error=user_errors.describe_error(error))
 
 
 def _has_children() -> bool:
-    """Tell whether processes of the function live; dead ones are reaped."""
+    """Return whether the function has live child processes; reap dead ones."""
     try:
         while True:
             if os.waitpid(-1, os.WNOHANG) == (0, 0):
@@ -194,39 +191,39 @@ def _has_children() -> bool:
 
 
 _CORES = os.cpu_count() or 1
-#: Processes forked in advance: as many as a job that says nothing asks for at once.
+#: Processes forked in advance: as many as a job with default settings needs at once.
 _SPARE = min(4, _CORES)
-#: Idle processes that are kept, of all versions together.
+#: The number of idle processes kept, over all versions.
 _MOST_IDLE = max(4, 2 * _CORES)
-#: As long as Spark keeps its own idle Python processes. Where no task has come for so long the spare ones end, too:
-#: each takes some 30 MB, and what a task waits for without one is a fork.
+#: Matches Spark's timeout for idle Python workers. If no task came for this long, spare processes end too: each takes
+#: some 30 MB, and without one a task only waits for a fork.
 _IDLE_SECONDS = 60.0
 _LOOK_SECONDS = 5.0
-#: After the end of a task its job is being ended, which is not to wait for cores.
+#: Seconds to wait after a task, so that ending its job need not compete for cores.
 _QUIET_SECONDS = 0.25
 _LARGEST_NAME = 4096
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """A function process, as the pool knows it."""
+    """A function process, as the pool sees it."""
 
     pid: int
     control: socket.socket
-    #: What it is bound to; empty: nothing yet.
+    #: The function it is bound to; empty if none yet.
     function: str = ""
-    #: Whose task it runs.
+    #: The caller whose task it runs.
     caller: socket.socket | None = None
-    #: Callers that get their answers, or have them and did not hang up yet: it says that it is idle before it answers.
+    #: Callers that wait for an answer or have one and have not hung up: a process reports idle before it answers.
     answered: list[socket.socket] = field(default_factory=list)
     idle_since: float = field(default_factory=time.monotonic)
 
 
 class FunctionPool:
-    """Serves requests, each a function's name with a caller's connection.
+    """Serve requests, each a function's name with a caller's connection.
 
-    It ends when it is told to, or when its parent is gone. `run`, `prepare` and `warm` are for the processes that it
-    forks. `reuses`: a process that is idle again gets more tasks of its function; else it ends with its caller.
+    The pool ends on request, or when its parent is gone. `run`, `prepare` and `warm` are for the processes that it
+    forks. With `reuses`, an idle process gets more tasks of its function; otherwise it ends with its caller.
     """
 
     def __init__(self, requests: socket.socket, run: Run, prepare: Prepare, warm: Warm, *, reuses: bool = True) -> None:
@@ -237,7 +234,7 @@ class FunctionPool:
         self._poll = select.poll()
         self._actions: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
         self._spare = _SPARE
-        #: When a task came or ended last.
+        #: When a task last came or ended.
         self._used = time.monotonic()
         self._over = False
 
@@ -266,7 +263,7 @@ class FunctionPool:
             seconds = _QUIET_SECONDS if self._lacks_spares() else _LOOK_SECONDS
             heard = [(fd, self._actions.get(fd)) for fd, _ in self._poll.poll(seconds * 1000)]
             for fd, action in heard:
-                # what an earlier one closed may have given its number to another connection, which said nothing
+                # a number closed by an earlier handler may belong to a new connection, which is not ready
                 if action is not None and self._actions.get(fd) is action:
                     action[1]()
             if not heard and self._lacks_spares():
@@ -274,14 +271,14 @@ class FunctionPool:
             self._end_idle()
 
     def _lacks_spares(self) -> bool:
-        """Tell whether spare processes are missing, and nothing runs that forking them would slow down."""
+        """Return whether to fork spare processes now: some are missing, and no running task would be slowed down."""
         return self._is_idle() and not self._rests() and self._spares_missing() > 0
 
     def _is_idle(self) -> bool:
         return all(process.caller is None for process in self._processes.values())
 
     def _rests(self) -> bool:
-        """Tell whether there was no task for so long that none is expected."""
+        """Return whether no task came for so long that none is expected."""
         return self._is_idle() and time.monotonic() - self._used >= _IDLE_SECONDS
 
     def _on(self, connection: socket.socket, action: Callable[[], None], events: int = select.POLLIN) -> None:
@@ -302,7 +299,7 @@ class FunctionPool:
             return
         caller, function = socket.socket(fileno=fds[0]), name.decode()
         if not function:
-            caller.close()  # somebody only wants to know whether the pool is there
+            caller.close()  # a liveness check
             return
         self._used = time.monotonic()
         for process in self._processes.values():
@@ -310,20 +307,20 @@ class FunctionPool:
         process = self._idle_one(function) or self._idle_one("") or self._fork()
         process.function, process.caller = function, caller
         self._on(caller, lambda: self._caller_gone(process, caller), events=0)
-        with contextlib.suppress(OSError):  # it has just died: SIGCHLD says so
+        with contextlib.suppress(OSError):  # it has just died; SIGCHLD reports it
             socket.send_fds(process.control, [b"c"], [caller.fileno()])
 
     def _idle_one(self, function: str) -> _Process | None:
-        """Return the process that was busy last: what it has in its caches is the newest.
+        """Return the idle process of a function that was busy last, as its caches are the newest.
 
-        Of those without a function the oldest one: the newest may still be warming up.
+        For an empty name, return the oldest unbound process: the newest may still be warming up.
         """
         idle = [p for p in self._processes.values() if p.caller is None and p.function == function]
         choose = max if function else min
         return choose(idle, key=lambda p: p.idle_since, default=None)
 
     def _heard(self, process: _Process) -> None:
-        """Read what a process has to say: that it is idle."""
+        """Read a process's report that it is idle."""
         said = b""
         with contextlib.suppress(OSError):
             said = process.control.recv(1, socket.MSG_DONTWAIT)
@@ -332,7 +329,7 @@ class FunctionPool:
             process.caller, process.idle_since = None, time.monotonic()
 
     def _caller_gone(self, process: _Process, caller: socket.socket) -> None:
-        """Handle a caller that has its answer, or was killed as its job was cancelled."""
+        """Handle a caller that has its answer, or that was killed when its job was cancelled."""
         self._used = time.monotonic()
         self._heard(process)
         self._close(caller)
@@ -340,7 +337,7 @@ class FunctionPool:
             process.answered.remove(caller)
         else:
             process.caller = None
-            self._kill(process, "ended with the caller before")
+            self._kill(process, "ended with its previous caller")
 
     # processes
 
@@ -360,7 +357,7 @@ class FunctionPool:
         return process
 
     def _forget(self) -> None:
-        """Close the pool's connections, in a process that was just forked."""
+        """Close the pool's connections in a freshly forked process."""
         for connection, _ in self._actions.values():
             connection.close()
         self._wake.close()
@@ -373,9 +370,9 @@ class FunctionPool:
         return self._spare - sum(not p.function for p in self._processes.values())
 
     def _end_idle(self) -> None:
-        """End the processes that were idle for long, and the oldest of too many; none that may still be answering.
+        """End processes that were idle for long, and the longest idle ones beyond the limit.
 
-        Those that wait for a function end where none is expected.
+        If no task is expected, end unbound processes too. Keep processes that may still be answering.
         """
         if self._rests():
             for process in [p for p in self._processes.values() if not p.function]:
@@ -388,14 +385,14 @@ class FunctionPool:
                 self._kill(process, "was idle")
 
     def _kill(self, process: _Process, why: str) -> None:
-        """Kill a process with its group; what that leaves behind is killed when the process is dead."""
+        """Kill a process with its group; kill what it left behind once the process is dead."""
         self._processes.pop(process.pid)
         self._close(process.control)
         _kill_group(process.pid)
         self._tell(process, why)
 
     def _tell(self, process: _Process, how: str) -> None:
-        """Tell those who wait for answers of a process that it is gone; who has its answer does not read on."""
+        """Report to the callers that wait for a process that it is gone; a caller with an answer reads no further."""
         waiting = [*process.answered, *([] if process.caller is None else [process.caller])]
         for caller in waiting:
             with contextlib.suppress(OSError):
@@ -410,7 +407,7 @@ class FunctionPool:
         self._reap()
 
     def _reap(self) -> None:
-        """Reap all processes that died; what a dead one left behind became a child of this one, and is killed too."""
+        """Reap all dead processes, and kill their orphans, which became children of the pool."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -430,7 +427,7 @@ class FunctionPool:
         _kill_group(process.pid)
         self._close(process.control)
         if not process.function:
-            self._spare = 0  # where it dies by itself, the next one does too
+            self._spare = 0  # if it dies without a task, so does the next one
         self._tell(process, _how(code))
 
     # ending
@@ -448,7 +445,7 @@ class FunctionPool:
 
 
 def _kill_group(pid: int) -> None:
-    """Kill a process and its group; the process alone where it has not made its group yet."""
+    """Kill a process and its group, or the process alone if it has not made its group yet."""
     for kill in (os.killpg, os.kill):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)

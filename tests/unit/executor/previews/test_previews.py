@@ -184,7 +184,7 @@ def test_a_row_that_sends_nonsense_to_the_executor_is_told_and_the_next_ones_are
 
     answer = preview(sends, rows=3)
     assert states(answer) == ["COMPUTED", "FAILS", "COMPUTED"]
-    assert "sent nonsense" in answer.rows[1].error.message
+    assert "sent an invalid message" in answer.rows[1].error.message
 
 
 def test_of_a_batch_that_ends_the_process_the_row_is_found(preview):

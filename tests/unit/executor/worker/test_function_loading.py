@@ -56,10 +56,10 @@ def test_an_entrypoint_that_cannot_be_imported_is_told_without_where_its_module_
 @pytest.mark.parametrize(
     ("bundle", "advice"),
     [
-        (b"hello", "no whole pickle of a function"),
-        (cloudpickle.dumps(len)[:-5], "no whole pickle of a function"),
-        (b"cno_such_module\nf\n.", "Are the packages it imports installed"),
-        (b"cbuiltins\neval\n(V1/0\ntR.", "without what raised that"),
+        (b"hello", "not a complete pickle of a function"),
+        (cloudpickle.dumps(len)[:-5], "not a complete pickle of a function"),
+        (b"cno_such_module\nf\n.", "Install the packages that it imports"),
+        (b"cbuiltins\neval\n(V1/0\ntR.", "Remove the cause"),
     ],
     ids=["junk", "cut off", "a module that is missing", "raises"],
 )

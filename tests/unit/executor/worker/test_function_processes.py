@@ -246,7 +246,7 @@ def test_what_answers_with_nonsense_has_ended(nonsense):
     with requests, asking:
         process = threading.Thread(target=answer)
         process.start()
-        with pytest.raises(FunctionProcessEnded, match="sent nonsense"):
+        with pytest.raises(FunctionProcessEnded, match="sent an invalid message"):
             callers.Caller(asking, 0).run(msgspec.json.encode(WorkerTask("", 0, Hello("", ""), function="x")).decode())
         process.join()
 

@@ -108,7 +108,7 @@ def test_whoever_waits_for_a_process_that_is_ended_is_told(pool):
     ours.close()
     look(pool)
     assert killed == [1001]
-    assert json.loads(receive(first) or b"")["error"] == "the function's process ended with the caller before"
+    assert json.loads(receive(first) or b"")["error"] == "the function's process ended with its previous caller"
     assert first.recv(1) == b""
     its.close()
     first.close()
