@@ -1,6 +1,6 @@
-"""The error store of a database: failed rows, as a Lance table that workers and executors append to.
+"""The error store of a database: a Lance table of failed rows that workers and executors append to.
 
-Runs on Spark workers: imports no gRPC and no Spark.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _SCHEMA = pa.schema(
     ]
 )
 
-#: Stands in place of an exception's class where only the place of a failed row is stored.
+#: Replaces an exception's class if only the place of a failed row is stored.
 PLACE_ONLY = ""
 
 
 def errors_uri(database: str) -> str:
-    """Return where a database's failed rows are stored."""
+    """Return the URI of a database's failed rows."""
     return f"{database.rstrip('/')}/_leman/errors.lance"
 
 
 def open_log(uri: str) -> AppendLog:
-    """Return the table of failed rows; what is damaged of it is set aside, as no value depends on it."""
+    """Return the table of failed rows. Damaged parts of it are set aside, as no value depends on them."""
     return AppendLog(uri, _SCHEMA, called=f"The failed rows in {uri}", repairs=True)
 
 
@@ -48,9 +48,9 @@ class JobErrors:
     Args:
         uri: The table of failed rows; empty: nothing is stored.
         job_id: The job.
-        column: The column that is computed.
+        column: The computed column.
         udf_version: The version of the function.
-        store_messages: Whether to store what the function said of an error; False: only the places of failed rows.
+        store_messages: Whether to store error messages; False stores only the places of failed rows.
     """
 
     def __init__(self, uri: str, job_id: str, column: str, udf_version: str, *, store_messages: bool = True) -> None:
@@ -65,10 +65,10 @@ class JobErrors:
         """Append failed rows in one version of the table.
 
         Raises:
-            LemanError: What `storage_errors.failed` makes of an error of the storage.
+            LemanError: The storage failed; see `storage_errors.failed`.
         """
         if self._log is not None:
-            if not self._created:  # the executor may have gone on without it, see `JobHistory.prepare`
+            if not self._created:  # the executor may have continued without it, see `JobHistory.prepare`
                 self._log.create()
                 self._created = True
             self._log.append([msgspec.to_builtins(self._completed(f)) for f in failures])

@@ -1,8 +1,6 @@
-"""What executor and function process say to each other about a preview, and values as they are shown.
+"""Messages between the executor and a function process that previews a function, and the values in them.
 
-What the executor asks of a function process that previews a function, and what comes back, message by message.
-
-Values of a preview: as JSON texts for people, and as Arrow for programs. Imports no gRPC and no Spark.
+Values are sent as JSON texts for people, and as Arrow for programs. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -15,40 +13,40 @@ import pyarrow as pa
 
 from leman_core.model.work import RowError
 
-#: What became of a row: it has a value, it failed and is skipped, it failed and ends the job.
+#: The outcome of a row: it has a value, it failed and is skipped, or it failed and ends the job.
 COMPUTED, FAILED, FAILS = "computed", "failed", "fails"
 
 
 class PreviewTask(msgspec.Struct, frozen=True):
-    """What is to be tried."""
+    """A request to preview a function."""
 
     #: A `WorkContext` as JSON.
     context: bytes
-    #: So many rows are looked for.
+    #: How many rows to preview.
     rows: int
-    #: The function's bundle; empty: it is read from storage.
+    #: The function's bundle; if empty, it is read from storage.
     bundle: bytes = b""
-    #: The first row that the function is to be called with: an earlier process ended over those before.
+    #: The first row to call the function with; an earlier process ended over the rows before it.
     skip: int = 0
-    #: Rows before this one are given to the function one at a time: an earlier process ended over all of them.
+    #: Rows before this one are given to the function one at a time, because an earlier process ended over all of them.
     alone_before: int = 0
 
 
 class PlacedRow(msgspec.Struct, frozen=True, array_like=True):
-    """Where a row is. `row_id`: -1 where row ids are not stable."""
+    """The place of a row. `row_id` is -1 if row ids are not stable."""
 
     fragment_id: int
     offset: int
     row_id: int
-    #: Its inputs as JSON texts.
+    #: The row's inputs as JSON texts.
     inputs: tuple[str, ...]
 
 
 class Rows(msgspec.Struct, frozen=True, tag="rows"):
-    """The rows that were found."""
+    """The previewed rows."""
 
     rows: tuple[PlacedRow, ...]
-    #: Their values as an Arrow IPC stream, without the columns `left_out`, which are too large.
+    #: Their values as an Arrow IPC stream, without the columns in `left_out`, which are too large.
     values: bytes
     left_out: tuple[str, ...] = ()
 
@@ -67,45 +65,45 @@ class Calling(msgspec.Struct, frozen=True, tag="calling"):
 
 
 class Overran(msgspec.Struct, frozen=True, tag="overran"):
-    """The call took longer than the function's own timeout; the process ends."""
+    """The call exceeded the function's own timeout; the process ends."""
 
     seconds: float
 
 
 class Attempted(msgspec.Struct, frozen=True, array_like=True):
-    """What became of a row."""
+    """The outcome of a row."""
 
     state: str
-    #: Its value as a JSON text.
+    #: The value as a JSON text.
     output: str = ""
     failure: RowError | None = None
 
 
 class Called(msgspec.Struct, frozen=True, tag="called"):
-    """What the function did with the rows of a call."""
+    """The outcomes of the rows of a call."""
 
     first: int
     seconds: float
     rows: tuple[Attempted, ...]
-    #: Their outputs, as an Arrow IPC stream of one column.
+    #: The outputs, as an Arrow IPC stream of one column.
     values: bytes
 
 
 class RowCost(msgspec.Struct, frozen=True, tag="row_cost"):
-    """What a row costs, where that was measured on other rows."""
+    """The cost of a row, if it was measured on other rows."""
 
     seconds: float
 
 
 class Printed(msgspec.Struct, frozen=True, tag="printed"):
-    """What was printed since the last such message, as far as it is kept; `total`: bytes so far."""
+    """Output printed since the last such message, as far as it is kept; `total` counts all bytes so far."""
 
     text: str
     total: int
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """The preview cannot go on. `kind` is the class in `leman_core.model.service_errors`."""
+    """The preview cannot continue. `kind` is the class in `leman_core.model.service_errors`."""
 
     kind: str
     reason: str
@@ -116,19 +114,19 @@ class Refused(msgspec.Struct, frozen=True, tag="refused"):
 PreviewMessage = Rows | SetUp | Calling | Overran | Called | RowCost | Printed | Refused
 
 
-#: A text is cut here.
+#: The length at which a text is cut.
 _LONGEST = 1000
-#: Items of a list, or of a struct, that a text has at the most: beyond, nobody reads on.
+#: The most items of a list or struct in a text.
 _MOST_ITEMS = 200
-#: All values of one kind (inputs, outputs) that are sent take no more.
+#: The most bytes that the values of one kind (inputs, outputs) may take in a message.
 MOST_BYTES = 1 << 20
 
 
 def value_text(scalar: pa.Scalar) -> str:
-    """Return a value as JSON, cut; what JSON has no word for is described."""
+    """Return a value as JSON, cut to a readable length; describe a value that JSON cannot represent."""
     try:
         value = scalar.as_py()
-    except Exception as error:  # noqa: BLE001 -- dates beyond the year 9999, and what comes next
+    except Exception as error:  # noqa: BLE001 dates beyond the year 9999 and other unrepresentable values
         return json.dumps(f"<{scalar.type}: {error}>")
     return _cut(json.dumps(_plain(value), ensure_ascii=False, default=str))
 
@@ -139,7 +137,7 @@ def value_texts(values: pa.Array) -> list[str]:
 
 
 def to_arrow_stream(batch: pa.RecordBatch) -> bytes:
-    """Return a batch as an Arrow IPC stream."""
+    """Encode a batch as an Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -147,13 +145,13 @@ def to_arrow_stream(batch: pa.RecordBatch) -> bytes:
 
 
 def from_arrow_stream(stream: bytes) -> pa.RecordBatch:
-    """Return the batch of an Arrow IPC stream."""
+    """Decode the batch of an Arrow IPC stream."""
     with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
         return reader.read_next_batch()
 
 
 def fit_columns(batch: pa.RecordBatch, most: int = MOST_BYTES) -> tuple[pa.RecordBatch, tuple[str, ...]]:
-    """Return the columns that take no more than so many bytes in their order, and the names of the others."""
+    """Return the leading columns that together take at most `most` bytes, and the names of the others."""
     kept, left_out, taken = [], [], 0
     for at, name in enumerate(batch.schema.names):
         size = batch.column(at).nbytes

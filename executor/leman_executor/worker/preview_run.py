@@ -1,14 +1,7 @@
-"""A preview in a function process: its rows, the calls, what is printed.
+"""Preview a function in a function process: read rows, call the function, report values and printed output.
 
-The rows of a preview: the first ones of a version of a table that a filter lets through.
-
-Imports no gRPC and no Spark.
-
-What a function prints in a preview: it goes to whoever asked, and no further. Imports no gRPC and no Spark.
-
-Previews a function, in a function process: rows are read, evaluated and converted as a job does it, and told.
-
-Nothing is stored. Imports no gRPC and no Spark.
+Rows are read, evaluated and converted as in a job, but nothing is stored. Printed output goes only to the caller.
+Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -56,13 +49,13 @@ from leman_executor.worker.process_environment import kept_environment
 from leman_executor.worker.row_source import as_function_inputs, function_input_types
 from leman_executor.worker.sql_source import SqlSource
 
-#: A filter that lets nothing through has so many times the rows looked at in the next step.
+#: The factor by which the number of rows read grows in each step while the filter matches none.
 _GROWTH = 8
 
 
 @dataclass(frozen=True, slots=True)
 class PreviewPart:
-    """Rows of one fragment that are next to each other among those of the preview."""
+    """Rows of one fragment that are consecutive among those of the preview."""
 
     fragment_id: int
     has_deletions: bool
@@ -70,15 +63,15 @@ class PreviewPart:
     offsets: npt.NDArray[np.int64]
     #: Their inputs.
     rows: pa.RecordBatch
-    #: How many rows of the preview come before them.
+    #: The number of preview rows before them.
     first: int
 
 
 def preview_parts(reader: FragmentReader, context: WorkContext, rows: int) -> list[PreviewPart]:
-    """Return the first rows of the table, part by part.
+    """Return the first rows of the table that the filter matches, part by part.
 
     Raises:
-        LemanError: what `FragmentReader.read` raises.
+        LemanError: As `FragmentReader.read` raises.
     """
     found: list[PreviewPart] = []
     missing = rows
@@ -110,22 +103,22 @@ def _all(reader: FragmentReader, context: WorkContext, rows: int) -> Iterator[Pr
 
 
 def preview_inputs(found: list[PreviewPart], names: tuple[str, ...]) -> pa.RecordBatch:
-    """Return the inputs of all parts as one batch; the columns have these names."""
+    """Return the inputs of all parts as one batch, with these column names."""
     schema = pa.schema([pa.field(name, field.type) for name, field in zip(names, found[0].rows.schema, strict=True)])
     batches = [pa.RecordBatch.from_arrays(part.rows.columns, schema=schema) for part in found]
     return pa.concat_batches(batches)
 
 
-#: Of what is printed so much is kept; the rest is read and dropped, so that printing never blocks the function.
+#: The most printed bytes that are kept. The rest is read and dropped, so that printing never blocks the function.
 KEPT_BYTES = 16 << 10
-#: Programs that the function started may hold the pipe open: nobody waits for these.
+#: Seconds to wait for the pipe to close; programs that the function started may hold it open.
 _END_SECONDS = 0.5
 _PIECE = 1 << 16
 
 
 @contextlib.contextmanager
 def capture_prints(tell: Callable[[Printed], None]) -> Iterator[None]:
-    """Have what this process prints in this block told; its standard descriptors lead nowhere afterwards."""
+    """Report what this process prints in this block; afterwards its standard descriptors lead nowhere."""
     source, sink = os.pipe()
     reader = threading.Thread(target=_tell_all, args=(source, tell), name="prints", daemon=True)
     for fd in (1, 2):
@@ -144,7 +137,7 @@ def capture_prints(tell: Callable[[Printed], None]) -> Iterator[None]:
 
 def _tell_all(source: int, tell: Callable[[Printed], None]) -> None:
     total = 0
-    with contextlib.suppress(OSError):  # nobody listens any more
+    with contextlib.suppress(OSError):  # the caller may be gone
         while piece := os.read(source, _PIECE):
             kept = piece[: max(0, KEPT_BYTES - total)]
             total += len(piece)
@@ -153,16 +146,16 @@ def _tell_all(source: int, tell: Callable[[Printed], None]) -> None:
         os.close(source)
 
 
-#: Rows that a SQL expression is timed on: it costs nobody anything, and a few rows say nothing of its speed.
+#: Rows on which a SQL expression is timed: this is cheap, and a few rows do not show its speed.
 _TIMED_ROWS = 1 << 12
-#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+#: Made at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _tasks, _contexts = msgspec.json.Decoder(PreviewTask), msgspec.json.Decoder(WorkContext)
 
 Tell = Callable[[PreviewMessage], None]
 
 
 def run_preview(task_json: str, say: Callable[[bytes], None]) -> int:
-    """Run a preview and say what comes of it, message by message; return how many rows the function was called with."""
+    """Run a preview and send its messages; return how many rows the function was called with."""
     task = _tasks.decode(task_json)
 
     def tell(message: PreviewMessage) -> None:
@@ -178,14 +171,14 @@ def run_preview(task_json: str, say: Callable[[bytes], None]) -> int:
         except LemanError as error:
             tell(Refused(type(error).__name__, error.reason, error.message, error.facts))
             return 0
-        except Exception as error:  # noqa: BLE001 whoever asks is to hear of the bug
+        except Exception as error:  # noqa: BLE001 report bugs to the caller
             tell(Refused("Internal", INTERNAL_BUG, user_errors.describe_error(error)))
             return 0
     return called
 
 
 class Preview:
-    """One run over the rows of a preview. It tells what it does before and after each call."""
+    """One run over the rows of a preview. It sends a message before and after each call."""
 
     def __init__(self, task: PreviewTask, context: WorkContext, tell: Tell) -> None:
         self._task = task
@@ -194,10 +187,10 @@ class Preview:
         self._watchdog = Watchdog(context.udf.timeout_seconds, lambda _fragment, _rows, s: tell(Overran(s)))
 
     def run(self) -> int:
-        """Read the rows, set the function up and call it; return how many rows it was called with.
+        """Read the rows, load the function and call it; return how many rows it was called with.
 
         Raises:
-            LemanError: rows cannot be read, or the function cannot be set up.
+            LemanError: Rows cannot be read, or the function cannot be loaded.
         """
         context = self._context
         reader = FragmentReader(context.uri, context.read_version)
@@ -231,7 +224,7 @@ class Preview:
         self._tell(Rows(rows, preview_messages.to_arrow_stream(sent), left_out))
 
     def _part(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> int:
-        """Call the function with the rows of a part that are left; return how many these are."""
+        """Call the function with the remaining rows of a part; return their number."""
         called, at = 0, max(0, self._task.skip - part.first)
         while at < len(part.offsets):
             count = self._rows_at_once(part, at)
@@ -267,7 +260,7 @@ class Preview:
     def _one_by_one(
         self, evaluate: _Evaluate, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch, error: JobFailing
     ) -> tuple[Evaluated, tuple[Attempted, ...]]:
-        """Find the rows to blame for a call that ends the job; all of them where each passes alone."""
+        """Return the rows to blame for a call that ends the job; all of them if each passes alone."""
         output = pa.ipc.read_schema(pa.py_buffer(self._context.output_schema)).field(0).type
         nothing = Evaluated(pa.nulls(1, output), None, ())
         results: list[Evaluated] = []
@@ -294,7 +287,7 @@ class Preview:
         return whole, tuple(attempted)
 
     def _evaluate(self, reader: FragmentReader, loaded: LoadedEvaluator, part: PreviewPart) -> _Evaluate:
-        """Return what gives the values of rows of a part; Lance computes those of an expression while it reads."""
+        """Return a callable that evaluates rows of a part; Lance computes an expression's values while it reads."""
 
         def called(offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated:
             return loaded.evaluator(part.fragment_id, offsets, rows)
@@ -311,7 +304,7 @@ class Preview:
         return read if self._context.udf.kind is UdfKind.SQL else called
 
     def _time_expression(self, reader: FragmentReader) -> None:
-        """Tell what a row of the expression costs, where the first rows of the table say so."""
+        """Report the expression's cost per row, if the first rows of the table show it."""
         source = SqlSource(reader, self._context)
         with contextlib.suppress(LemanError, JobFailing):
             for fragment_id, physical, deleted in reader.sizes():

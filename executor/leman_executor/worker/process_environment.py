@@ -1,15 +1,9 @@
 """The environment, secrets and file descriptors of a function process, and how they are reset between jobs.
 
-Values of a job's environment: they are in no text that goes from the process of a function to logs or records.
-
-What functions print: each line begins with the id of the job that it was printed in, for `leman logs`.
-
-Keeps a function from closing descriptors that Leman, Lance and the rest of its process rely on.
-
-A descriptor 1 that is closed goes to the next file or socket that is opened, which then gets everything that is
-printed.
-
-Working directory and environment of a function process: each job finds those in which the function was loaded.
+Each job starts with the working directory and environment in which the function was loaded. Values of a job's
+environment are masked in texts for logs and records. Each printed line begins with its job's id, for `leman logs`.
+Functions cannot close descriptors of Leman, Lance and the rest of the process: the next file or socket opened would
+take a closed descriptor 1 and receive everything printed.
 """
 
 from __future__ import annotations
@@ -29,19 +23,19 @@ from urllib.parse import quote, quote_plus
 from leman_core.model.service_errors import FailedPrecondition
 
 MASK = "***"
-#: What is shorter is no secret, and part of too many words.
+#: Shorter values are not secrets, and occur in too many words.
 SHORTEST = 6
 
 
 class MaskedValues:
-    """The values that are taken out of texts."""
+    """Masks secret values in texts."""
 
     def __init__(self) -> None:
         self._pattern: re.Pattern[str] | None = None
         self._encoded: re.Pattern[bytes] | None = None
 
     def take(self, values: Iterable[str]) -> None:
-        """Take these values out from now on, and their lines, also as urls, JSON and Python's source have them."""
+        """Mask these values from now on, and each of their lines, also as encoded in URLs, JSON and Python source."""
         parts = {part for value in values for part in _parts(value) if len(part) >= SHORTEST}
         forms = sorted({form for part in parts for form in _forms(part)}, key=len, reverse=True)
         if forms:
@@ -58,7 +52,9 @@ class MaskedValues:
 
 
 def _parts(value: str) -> Iterator[str]:
-    """Return what a text may have of a value: all of it, without the space around it, or single lines."""
+    """Yield the parts of a value that a text may contain: the whole, the whole without surrounding space, single
+    lines.
+    """
     yield value
     yield value.strip()
     yield from (line.strip() for line in value.splitlines())
@@ -74,38 +70,38 @@ def _forms(part: str) -> Iterator[str]:
     yield quote_plus(part)
 
 
-#: Those of this process.
+#: The masked values of this process.
 masked = MaskedValues()
 
 
-#: A line without an end is written in parts of this size.
+#: The size of the parts in which an unterminated line is written.
 _LONGEST = 1 << 16
-#: What the log's disk says where it takes no more.
+#: The errors of a log on a full disk.
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 class PrintedLines(io.RawIOBase):
     """Standard output or error of a function process, line by line, each in one write."""
 
-    #: The job at hand, in this process.
+    #: The current job of this process.
     job_id = ""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._rest = b""
-        #: The descriptor leads to the log, and not where the function had it lead.
+        #: Whether the descriptor leads to the log; False after the function redirected it.
         self.is_log = True
 
     def writable(self) -> bool:
-        """Tell that it can be written to."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
-        """Return the descriptor: what a program below this one prints has no job's id."""
+        """Return the descriptor; output of child processes carries no job id."""
         return self._fd
 
     def write(self, data: Any, /) -> int:
-        """Write the lines that are whole."""
+        """Write the complete lines."""
         given = bytes(data)
         *lines, self._rest = (self._rest + given).split(b"\n")
         if len(self._rest) > _LONGEST:
@@ -114,7 +110,7 @@ class PrintedLines(io.RawIOBase):
         return len(given)
 
     def end_line(self) -> None:
-        """Write what has no end, as its job is over."""
+        """Write an unterminated line, at the end of its job."""
         if self._rest:
             rest, self._rest = self._rest, b""
             self._put([rest])
@@ -128,11 +124,11 @@ class PrintedLines(io.RawIOBase):
         except OSError as error:
             if not self.is_log or error.errno not in _NO_ROOM:
                 raise
-            # no reason for a job to fail, or for its process to end
+            # must not fail the job or end its process
 
 
 def open_printed_lines(fd: int) -> tuple[PrintedLines, io.TextIOWrapper]:
-    """Return such a stream, and the text stream before it for `sys.stdout`."""
+    """Return such a stream, and the text stream above it for `sys.stdout`."""
     lines: Any = PrintedLines(fd)
     return lines, io.TextIOWrapper(lines, encoding="utf-8", errors="backslashreplace", write_through=True)
 
@@ -160,8 +156,8 @@ class Descriptors:
     def guard(self) -> None:
         """Protect Leman's descriptors from the function, from now on.
 
-        `os.close` and its like leave alone what is not the function's, and closing `sys.stdout` does not close
-        descriptor 1.
+        `os.close` and its like leave descriptors alone that the function did not open, and closing `sys.stdout` does
+        not close descriptor 1.
         """
         sys.stdin = sys.__stdin__ = _text(0, "r")  # type: ignore[misc]  # typeshed has them final
         out, sys.stdout = open_printed_lines(1)
@@ -180,10 +176,10 @@ class Descriptors:
             self._own.discard(fd)
 
     def close(self, fd: int) -> None:
-        """Stand in for `os.close` in functions: a standard descriptor leads nowhere afterwards, but stays open.
+        """Replace `os.close` in functions: a closed standard descriptor stays open, but leads nowhere.
 
         Raises:
-            OSError: EBADF, where the descriptor is Leman's.
+            OSError: EBADF, if the descriptor is Leman's.
         """
         if os.getpid() == self._pid:
             if fd in _STANDARD:
@@ -194,7 +190,7 @@ class Descriptors:
         self._close(fd)
 
     def closerange(self, fd_low: int, fd_high: int, /) -> None:
-        """Stand in for `os.closerange` in functions, and refuse: their descriptors are among those of Lance and Leman.
+        """Replace `os.closerange` in functions, and refuse: Lance and Leman have descriptors between theirs.
 
         Raises:
             PermissionError: EPERM, in the function's process; a child process may call it.
@@ -206,10 +202,10 @@ class Descriptors:
         self._closerange(fd_low, fd_high)
 
     def dup2(self, fd: int, fd2: int, inheritable: bool = True) -> int:  # noqa: FBT001, FBT002 as in os
-        """Stand in for `os.dup2` in functions: they may redirect what they print, until their task ends.
+        """Replace `os.dup2` in functions: they may redirect their output until the task ends.
 
         Raises:
-            OSError: EBADF, where `fd2` is Leman's.
+            OSError: EBADF, if `fd2` is Leman's.
         """
         if os.getpid() == self._pid:
             if fd2 in self._own:
@@ -221,7 +217,7 @@ class Descriptors:
 
     @contextlib.contextmanager
     def printing(self, job_id: str) -> Iterator[None]:
-        """Have what is printed in this block begin with a job's id."""
+        """Prefix lines printed in this block with a job's id."""
         PrintedLines.job_id = job_id
         try:
             yield
@@ -232,17 +228,17 @@ class Descriptors:
             PrintedLines.job_id = ""
 
     def restore(self) -> None:
-        """Make the standard descriptors lead where they led at first."""
+        """Restore the original targets of the standard descriptors."""
         for fd in _STANDARD:
             self._redirect(self._saved[fd], fd)
         for printed in self._printed:
             printed.is_log = True
 
     def check(self) -> None:
-        """Check that the standard descriptors are those that were set here.
+        """Check that the standard descriptors are those set here.
 
         Raises:
-            FailedPrecondition: UDF_BROKE_DESCRIPTORS, where one was closed in another way, and may be anything now.
+            FailedPrecondition: UDF_BROKE_DESCRIPTORS, if one was closed in another way and may be any file now.
         """
         for fd in _STANDARD:
             try:
@@ -257,7 +253,7 @@ class Descriptors:
                 )
 
     def _lead(self, source: int, fd: int) -> None:
-        """Have a standard descriptor lead where the function wants it."""
+        """Point a standard descriptor where the function wants it."""
         for printed in self._printed:
             if printed.fileno() == fd:
                 printed.end_line()
@@ -269,12 +265,12 @@ class Descriptors:
         self._known[fd] = _identity(fd)
 
 
-#: The guarded descriptors of this process; empty where none are guarded.
+#: The guarded descriptors of this process; empty if none are guarded.
 _guarded: list[Descriptors] = []
 
 
 def guard_descriptors() -> Descriptors:
-    """Guard the descriptors of this process, for good."""
+    """Guard the descriptors of this process permanently."""
     guarded = Descriptors()
     guarded.guard()
     _guarded.append(guarded)
@@ -287,7 +283,7 @@ def keep_descriptor(fd: int) -> contextlib.AbstractContextManager[None]:
 
 
 def check_descriptors() -> None:
-    """Check the standard descriptors where they are guarded; see `Descriptors.check`."""
+    """Check the standard descriptors if they are guarded; see `Descriptors.check`."""
     for guarded in _guarded:
         guarded.check()
 
@@ -298,8 +294,8 @@ def _identity(fd: int) -> _Identity:
 
 
 def _high(fd: int) -> int:
-    """Move a descriptor to a number that nobody closes by habit."""
-    import fcntl  # noqa: PLC0415 not everywhere
+    """Move a descriptor to a high number, which user code does not close by habit."""
+    import fcntl  # noqa: PLC0415 not available on every platform
 
     high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 64)
     os.close(fd)
@@ -313,7 +309,7 @@ def _text(fd: int, mode: str) -> io.TextIOWrapper:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnvironment:
-    """Working directory, environment and umask as they were at one moment."""
+    """A snapshot of working directory, environment and umask."""
 
     folder: str
     environment: dict[str, str]
@@ -321,17 +317,17 @@ class ProcessEnvironment:
 
     @classmethod
     def here(cls) -> ProcessEnvironment:
-        """Return those of this process."""
+        """Return a snapshot of this process."""
         umask = os.umask(0o022)
         os.umask(umask)
         try:
-            folder = os.getcwd()  # noqa: PTH109 a Path has no use for it
+            folder = os.getcwd()  # noqa: PTH109 a plain string is enough
         except FileNotFoundError:
             folder = ""
         return cls(folder, dict(os.environ), umask)
 
     def restore(self) -> None:
-        """Make them those of this process again; a folder that is gone stays gone."""
+        """Restore the snapshot in this process; ignore a folder that no longer exists."""
         os.umask(self.umask)
         with contextlib.suppress(OSError):
             os.chdir(self.folder)
@@ -341,33 +337,33 @@ class ProcessEnvironment:
 
 
 class EnvironmentKeeper:
-    """The environment that a function process goes back to before each job."""
+    """The environment that a function process returns to before each job."""
 
     def __init__(self) -> None:
         self._kept: ProcessEnvironment | None = None
         self._loaded = False
 
     def begin(self) -> None:
-        """Begin a job: undo what the last one changed."""
+        """Begin a job: undo the changes of the last one."""
         if self._kept is None:
             self._kept = ProcessEnvironment.here()
         else:
             self._kept.restore()
 
     def give(self, variables: Mapping[str, str]) -> None:
-        """Set environment variables of the job, before its function is loaded; afterwards they are what was kept.
+        """Set environment variables of the job before its function is loaded; later calls have no effect.
 
-        All jobs of a process have the same ones (see `WorkContext.process_name`).
+        All jobs of a process have the same variables (see `WorkContext.process_name`).
         """
         if not self._loaded:
             os.environ.update(variables)
             masked.take(variables.values())
 
     def loaded(self) -> None:
-        """Keep what the function set up while it was loaded, as it belongs to it; only the first time counts."""
+        """Keep the environment that the function set up while it was loaded; only the first call counts."""
         if self._kept is not None and not self._loaded:
             self._kept, self._loaded = ProcessEnvironment.here(), True
 
 
-#: The environment of this process; without `begin` nothing is kept or restored.
+#: The environment of this process; nothing is kept or restored before `begin`.
 kept_environment = EnvironmentKeeper()

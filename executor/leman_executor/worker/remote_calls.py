@@ -1,18 +1,14 @@
-"""A remote function, called by its servers; batches that may break a connection go one at a time.
+"""Call a remote function on its servers, over Arrow Flight (docs/remote_functions.md).
 
-The turns of batches that may have broken the connection to a remote function's server: one at a time.
+Batches go to the idlest of the fast servers (see `by_expected_time`). A server that cannot be reached, or that serves
+another version, is left alone for a while, and the batch goes to the next one.
 
-A batch that ends its server breaks the connections of all others that the server had at work, and comes back at once,
-to end the next server: batches that are not to blame would break again and again with it. So a batch has the turns of
-all servers that it may be given to, whichever function it is of. A lock of the kernel gives the turn of a host, a
-reservation in Redis that of all hosts. While Redis cannot be reached each host has its own turns.
-Runs on Spark workers: imports no gRPC and no Spark.
+A batch that ends its server breaks the connections of all other batches there, and would break them repeatedly as it
+returns. So suspect batches are tried one at a time. A suspect locks all servers that it may be given to, for all
+functions: a kernel lock on the host, and a reservation in Redis over all hosts. Without Redis each host has only its
+own lock.
 
-Has a remote function called by its servers, over Arrow Flight (docs/remote_functions.md).
-
-Batches go to the idlest of the servers that are fast (`server_order`). One that cannot be reached, or serves another
-version, is left alone for a while, and the batch goes to the next one. Loaded where a remote function runs only. Runs
-on Spark workers: imports no gRPC of Python's and no Spark.
+Loaded only where a remote function runs. Runs on Spark workers, so it imports neither gRPC for Python nor Spark.
 """
 
 from __future__ import annotations
@@ -52,26 +48,26 @@ from leman_executor.worker.user_errors import (
     StreamBroken,
 )
 
-#: What a turn reserves, in a scope of the server's.
+#: The range that a suspect reserves in a server's scope.
 _TURN = RowRange(0, 1)
 _LOOK_SECONDS = 0.05
-#: Of the names of files that say who has the turn of a host. They are empty.
+#: The suffix of the names of lock files, which are empty.
 _SUFFIX = ".turn"
-#: A reservation that nobody has renewed for so many of its lifetimes counts for nothing.
+#: A reservation not renewed for this many of its lifetimes counts as abandoned.
 _LIFETIMES = 2
 
 
 def suspect_scope(address: str) -> str:
-    """Return the scope in which suspects reserve their turn of a server."""
+    """Return the scope in which suspects reserve a server."""
     return f"suspects:{keys.md5(address)}"
 
 
 class SharedSuspectLock:
-    """The turns of servers over all hosts, as reservations; each is taken while these cannot be reached.
+    """Locks of servers over all hosts, as reservations; without Redis each is granted at once.
 
     Args:
-        ttl_seconds: How long a reservation lasts that is not renewed.
-        stopped: Tells whether nobody is to wait any more.
+        ttl_seconds: How long a reservation lasts without renewal.
+        stopped: Returns whether to stop waiting.
     """
 
     def __init__(self, reservations: Reservations, ttl_seconds: float, stopped: Callable[[], bool]) -> None:
@@ -81,10 +77,10 @@ class SharedSuspectLock:
 
     @contextlib.contextmanager
     def one(self, scopes: tuple[str, ...]) -> Iterator[None]:
-        """Wait until no suspect of another host is tried; none begins in this block, unless Redis goes meanwhile.
+        """Wait until no other host tries a suspect; in this block none starts, unless Redis becomes unavailable.
 
         Args:
-            scopes: Those of the turns, which everybody takes in one order: else two would wait for each other.
+            scopes: The scopes to lock, in one global order, which prevents deadlocks.
         """
         holder, over = uuid.uuid4().hex, threading.Event()
         keeper = threading.Thread(target=self._renew, args=(scopes, holder, over), name="suspects", daemon=True)
@@ -99,7 +95,7 @@ class SharedSuspectLock:
             self._reservations.release_all(scopes, holder)
 
     def _wait(self, scope: str, holder: str) -> None:
-        seen: dict[str, float] = {}  # a hold that is renewed has another mark
+        seen: dict[str, float] = {}  # a renewed reservation has a new mark
         pause = threading.Event()
         ignored: tuple[str, ...] = ()
         while not self._stopped():
@@ -117,12 +113,12 @@ class SharedSuspectLock:
 
 
 class SuspectLock:
-    """The turns of one function's batches, of all processes of this user on a host and of their threads.
+    """The suspect lock of one function, shared by all processes of this user on a host and by their threads.
 
     Args:
-        addresses: The servers that may be given a batch, as they are registered.
-        hosts: The turns over all hosts; None: there is this one alone.
-        folder: Where processes of this host lock files.
+        addresses: The servers that may be given a batch, as registered.
+        hosts: The locks over all hosts; None if there is only this host.
+        folder: The folder of this host's lock files.
     """
 
     def __init__(
@@ -137,7 +133,7 @@ class SuspectLock:
 
     @contextlib.contextmanager
     def one(self) -> Iterator[None]:
-        """Wait until no other suspect is tried; none begins in this block. The turn of a process that dies is over."""
+        """Wait until no other suspect is tried; none starts in this block. A dead process releases its lock."""
         self._folder.mkdir(mode=0o700, exist_ok=True)
         _remove_left(self._folder)
         with contextlib.ExitStack() as turns:
@@ -149,15 +145,15 @@ class SuspectLock:
 
     @property
     def suspected(self) -> bool:
-        """Tell whether the next batch of this thread is a part of one that was to blame."""
+        """Return whether the next batch of this thread is a part of one that was to blame."""
         return self._rows > 0
 
     def is_part(self, rows: int) -> bool:
-        """Tell whether the next batch is a part of one to blame, and not, as its size tells, that one tried again."""
+        """Return whether the next batch is a part of one to blame, and not, judging by its size, a retry of it."""
         return self.suspected and rows != getattr(self._mine, "lost_last", 0)
 
     def note_lost(self, rows: int) -> None:
-        """Note that a batch of this thread is to blame: where the row is looked for, its parts come next."""
+        """Note that a batch of this thread is to blame; if its rows are isolated, its parts come next."""
         self._mine.rows = max(self._rows, rows) if rows > 1 else max(0, self._rows - 1)
         self._mine.lost_last = rows
 
@@ -175,7 +171,7 @@ class SuspectLock:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Wait for the lock of a file, which is there for as long as somebody has it, or waits for it."""
+    """Lock a file for this block. The file exists while a process holds or awaits its lock."""
     while True:
         with path.open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -189,7 +185,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _is_still(path: Path, fd: int) -> bool:
-    """Tell whether the file was not removed by the one that had it before."""
+    """Return whether the path still names the locked file, which its previous holder may have removed."""
     try:
         return os.path.samestat(os.fstat(fd), path.stat())
     except FileNotFoundError:
@@ -197,24 +193,24 @@ def _is_still(path: Path, fd: int) -> bool:
 
 
 def _remove_left(folder: Path) -> None:
-    """Remove the files of processes that died with a turn; who waits for one of them makes another one."""
+    """Remove the files of processes that died with the lock; a process that waits for one makes a new one."""
     for path in folder.glob(f"*{_SUFFIX}"):
-        with contextlib.suppress(OSError), path.open() as file:  # it is gone, or somebody has it
+        with contextlib.suppress(OSError), path.open() as file:  # it is gone or locked
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, file.fileno()) and not os.fstat(file.fileno()).st_size:
                 path.unlink()
 
 
-#: So often the same batch may break the connection. Rows that are isolated anyway do so no more often than it takes:
-#: beside others and by themselves, and a part of those that did so once.
+#: How often one batch may break the connection before it is to blame. Rows that are isolated anyway get two attempts,
+#: with other rows and alone; a part of rows that failed so gets one.
 _MOST_BREAKS, _MOST_BREAKS_OF_ISOLATED, _MOST_BREAKS_OF_PART = 3, 2, 1
-#: So often a batch may be left unanswered for as long as servers may be silent.
+#: How often a batch may be left unanswered for the full time limit.
 _MOST_SILENCES = 2
-#: After so many seconds without any other server those are asked, too, with which that takes long.
+#: Seconds without any other server after which slow-to-fail servers are asked too.
 _LAST_RESORT_SECONDS = 5.0
-#: Servers of which an error tells why they cannot be reached.
+#: The number of servers that an error gives reasons for.
 _MOST_TOLD = 3
-#: Seconds for which TLS may fail with all servers: certificates are renewed.
+#: Seconds for which TLS may fail with all servers, as certificates are renewed.
 _TLS_SECONDS = 5.0
 Resting = Callable[[], contextlib.AbstractContextManager[None]]
 
@@ -225,16 +221,16 @@ def function_key(ref: FunctionSpec) -> str:
 
 
 class RemoteFunction:
-    """A function that servers compute; any number of threads may call it. Its streams are open until its block ends.
+    """A function computed by servers; any number of threads may call it. Its streams stay open until its block ends.
 
     Args:
-        ref: The function; it is a remote one.
+        ref: The remote function.
         output: The type of its values.
-        stopped: Tells whether the unit is to give back what is left: then nobody waits for servers.
-        suspects: The turns of batches that broke connections.
-        notes: Is told of servers that are left out.
+        stopped: Returns whether the unit is to give back its rest, so that it need not wait for servers.
+        suspects: The lock for batches that broke connections.
+        notes: Receives servers that are left out.
         clock: Seconds, as `time.monotonic` counts them.
-        sleep: Waits for so many seconds.
+        sleep: Sleeps for the given seconds.
     """
 
     def __init__(
@@ -255,7 +251,7 @@ class RemoteFunction:
         self._inputs = pa.ipc.read_schema(pa.py_buffer(ref.remote.input_schema))
         self._stopped = stopped
         self._clock, self._sleep = clock, sleep
-        #: Whether a call that takes too long is ended by the watchdog, with this process.
+        #: Whether the watchdog ends a call that takes too long, together with this process.
         self._has_timeout = ref.timeout_seconds > 0 and not ref.remote.answer_seconds
         first = ref.timeout_seconds if self._has_timeout and len(ref.remote.servers) > 1 else ref.remote.answer_seconds
         self._watches = AnswerWatch(first), AnswerWatch(ref.remote.answer_seconds)
@@ -265,9 +261,9 @@ class RemoteFunction:
         ]
         self._turn = random.randrange(len(self._servers))
         self._taking = threading.Lock()
-        #: Whether no server could be had for as long as they are waited for.
+        #: Whether no server was available within the time limit.
         self.had_no_server = False
-        #: Whether a server answered more than it was asked.
+        #: Whether a server sent more answers than requested.
         self.is_doubted = False
         self._suspects = suspects or SuspectLock(access.address for access in ref.remote.servers)
         rule = ref.error_policy.rule_for(user_errors.error_names(FunctionLost()), "", 1)
@@ -287,10 +283,10 @@ class RemoteFunction:
             watch.close()
 
     def finish(self) -> None:
-        """End all streams that nobody uses, once all batches are answered, and see that each was answered once.
+        """End all idle streams once all batches are answered, and check that each was answered once.
 
         Raises:
-            LemanError: FUNCTION_PROTOCOL; then `is_doubted`: values may stand at wrong rows.
+            LemanError: FUNCTION_PROTOCOL; then `is_doubted` is set, as values may belong to other rows.
         """
         try:
             for server in self._servers:
@@ -300,17 +296,18 @@ class RemoteFunction:
             raise error.error from None
 
     def __call__(self, batch: pa.RecordBatch, resting: Resting = contextlib.nullcontext) -> pa.Array:
-        """Return the values for a batch, whose columns are those that the function reads, in order.
+        """Return the values for a batch, whose columns are the function's inputs, in order.
 
         Args:
             batch: The rows.
-            resting: Gives blocks in which no server is at work on the batch: their time is none of the call's.
+            resting: Makes blocks in which no server works on the batch, so that their time does not count as the
+                call's.
 
         Raises:
             ServerError: The function failed for the batch.
-            FunctionLost: The batch broke the connection again and again.
-            BatchTooLarge: It has more bytes than servers take.
-            NoServer: No server may be given the batch, which is not to blame for that.
+            FunctionLost: The batch broke the connection repeatedly.
+            BatchTooLarge: The batch has more bytes than servers take.
+            NoServer: No server is available; the batch is not to blame.
         """
         rows = self._as_declared(batch)
         if rows.nbytes > function_servers.MOST_SENT_BYTES:
@@ -331,10 +328,11 @@ class RemoteFunction:
         self._suspects.note_answered(rows)
 
     def _tried(self, rows: pa.RecordBatch, resting: Resting, turn: contextlib.ExitStack) -> pa.Array:
-        """Give the batch to servers until one answers; once it broke a connection, as the only suspect that is tried.
+        """Give the batch to servers until one answers; after it broke a connection, try it alone under the suspect
+        lock.
 
         Args:
-            turn: Gets the turn, which lasts until the batch is answered or lost.
+            turn: Holds the lock until the batch is answered or lost.
         """
         broken: StreamBroken | None = None
         alone, breaks, silences = False, 0, 0
@@ -359,7 +357,7 @@ class RemoteFunction:
                 broken, breaks = error, breaks + 1
                 self._note_broken(error, alone=alone)
             except (ServerError, NoServer):
-                stream.close()  # it would go on; but a server that says more than that would shift all values after it
+                stream.close()  # a surplus answer would shift all later values
                 raise
             else:
                 server.give_back(stream)
@@ -391,7 +389,9 @@ class RemoteFunction:
         )
 
     def _most_breaks(self, rows: int) -> int:
-        """Return how often a batch may break the connection until it is to blame; one row alone has most chances."""
+        """Return how often a batch may break the connection before it is to blame; a single row has the most
+        chances.
+        """
         if rows > 1 and self._suspects.is_part(rows):
             return _MOST_BREAKS_OF_PART
         return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
@@ -409,7 +409,7 @@ class RemoteFunction:
             self._notes.connection_broken(str(error))
 
     def _as_declared(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch with the types that the function reads; a column may differ in how it holds its values."""
+        """Cast a batch to the types that the function reads; a column may have another encoding of its values."""
         columns = []
         for column, field in zip(batch.columns, self._inputs, strict=True):
             plain = (
@@ -419,7 +419,7 @@ class RemoteFunction:
         return pa.RecordBatch.from_arrays(columns, schema=self._inputs)
 
     def _stream(self, rows: int) -> tuple[RemoteServer, Stream]:
-        """Return a stream to the server that is to have so many rows, and wait for one where none can be reached."""
+        """Return a stream to the best server for this many rows; wait if none can be reached."""
         began = self._clock()
         while True:
             candidates = self._candidates(rows, self._clock() - began)
@@ -428,7 +428,7 @@ class RemoteFunction:
                     continue
                 try:
                     return server, server.stream()
-                except LemanError as error:  # it is kept with the server
+                except LemanError as error:  # the server keeps the error
                     self._tell(error)
             refusals = [server.refusal for server in self._servers if server.refusal is not None]
             waited = self._clock() - began
@@ -437,7 +437,7 @@ class RemoteFunction:
             self._sleep(max(0.0, min(server.left_alone_for() for server in candidates)))
 
     def _candidates(self, rows: int, waited: float) -> list[RemoteServer]:
-        """Return the servers that may be asked, the best first; of equal ones another one each time."""
+        """Return the servers that may be asked, best first; rotate equal ones."""
         with self._taking:
             self._turn = (self._turn + 1) % len(self._servers)
             begin = self._turn
@@ -449,7 +449,7 @@ class RemoteFunction:
         return [*quick, *by_expected_time([server for server in turned if server.is_avoided], rows, now)]
 
     def _tell(self, error: LemanError) -> None:
-        """Tell once of a server that is left out although it is there."""
+        """Report once that a reachable server is left out."""
         if self._notes is not None and not isinstance(error, Unavailable) and error.message not in self._told:
             self._told.add(error.message)
             self._notes.server_refused(error.message)
@@ -464,7 +464,7 @@ class RemoteFunction:
         return waited >= worth or self._stopped()
 
     def _refusal(self, refusals: list[LemanError]) -> LemanError:
-        """Return why no server computes: what one said that answered, or else what was seen of each."""
+        """Return why no server is available: the reason of a server that answered, or else the last error of each."""
         said = next((error for error in refusals if not isinstance(error, Unavailable)), None)
         if said is not None:
             return said
