@@ -368,20 +368,20 @@ class RemoteFunction:
         size, most = f"{rows.nbytes / (1 << 20):.0f} MiB", function_servers.MOST_SENT_BYTES >> 20
         if len(rows) == 1:
             return (
-                f"the inputs of this row have {size}, and servers of function {self._name} take {most} MiB: have the "
+                f"the inputs of this row have {size}, and servers of function {self._name} take {most} MiB: let the "
                 "function read a smaller column, such as the value's place, or compute it in Python"
             )
         return (
             f"a batch of {len(rows)} rows has {size}, and servers of function {self._name} take {most} MiB: give the "
-            "function a smaller `batch_size`. An error policy that skips has the rows found and the others computed"
+            "function a smaller `batch_size`. A skipping error policy finds such rows and computes the others"
         )
 
     def _lost(self, broken: StreamBroken | None, times: str) -> str:
-        found = "An error policy that skips has the rows found and the others computed"
+        found = "A skipping error policy finds such rows and computes the others"
         if isinstance(broken, AnswerTooLarge):
             return (
-                f"servers of function {self._name} answered too much for this batch, {times}: {broken}. Give the "
-                f"function a smaller `batch_size`, or have it answer less for a row. {found}"
+                f"servers of function {self._name} returned too many bytes for this batch, {times}: {broken}. Give the "
+                f"function a smaller `batch_size`, or return less for a row. {found}"
             )
         return (
             f"connections to servers of function {self._name} broke {times} over this batch: {broken}. See the "
@@ -389,9 +389,7 @@ class RemoteFunction:
         )
 
     def _most_breaks(self, rows: int) -> int:
-        """Return how often a batch may break the connection before it is to blame; a single row has the most
-        chances.
-        """
+        """Return how often a batch may break the connection before it is to blame."""
         if rows > 1 and self._suspects.is_part(rows):
             return _MOST_BREAKS_OF_PART
         return _MOST_BREAKS_OF_ISOLATED if rows > 1 and self._isolates else _MOST_BREAKS
@@ -399,9 +397,9 @@ class RemoteFunction:
     def _silent(self, error: NoAnswer) -> Unavailable:
         return function_servers.server_unavailable(
             f"Servers of function {self._name} take a batch and do not answer it, {_MOST_SILENCES} times in "
-            f"succession: {error} (LEMAN_UDF__REMOTE_ANSWER_SECONDS, as the function has no `timeout`). See what they "
-            "wait for. Where a batch takes that long, give the function a `timeout`, or a smaller `batch_size`, and "
-            "run the job again: what was finished is kept"
+            f"succession: {error} (LEMAN_UDF__REMOTE_ANSWER_SECONDS, as the function has no `timeout`). If a batch "
+            "takes that long, give the function a `timeout` or a smaller `batch_size`; else see what the servers wait "
+            "for. Then run the job again: finished rows are kept"
         )
 
     def _note_broken(self, error: StreamBroken, *, alone: bool) -> None:
@@ -471,8 +469,8 @@ class RemoteFunction:
         self.had_no_server = True
         told = ". ".join(server.seen for server in self._servers[:_MOST_TOLD])
         return function_servers.server_unavailable(
-            f"No server of function {self._name} could be had for {self._patience:g} s "
-            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, mend those that end or hang, or register the "
+            f"No server of function {self._name} was available for {self._patience:g} s "
+            f"(LEMAN_UDF__REMOTE_PATIENCE_SECONDS): {told}. Start one, fix those that end or hang, or register the "
             "function at other addresses, and run the job again"
         )
 

@@ -284,7 +284,7 @@ def test_a_job_ends_where_no_server_is_there(db, start):
     table.add_columns({"y": of(known)})
     server.kill()
 
-    with pytest.raises(JobFailed, match=f"could be had for {PATIENCE:g} s") as caught:
+    with pytest.raises(JobFailed, match=f"was available for {PATIENCE:g} s") as caught:
         table.backfill("y", progress=False)
     assert caught.value.reason == "FUNCTION_UNAVAILABLE"
     assert "row_address" not in caught.value.facts

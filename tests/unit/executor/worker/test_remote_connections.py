@@ -115,7 +115,7 @@ def test_nobody_there_ends_after_the_patience_with_ever_longer_pauses():
     error = caught.value.error
     assert isinstance(error, Unavailable)
     assert error.reason == "FUNCTION_UNAVAILABLE"
-    assert "could be had for 20 s" in error.message
+    assert "was available for 20 s" in error.message
     assert "cannot be reached" in error.message
     for before, pause in zip(itertools.accumulate(time.slept, initial=0.0), time.slept, strict=False):
         assert pause == pytest.approx(max(0.1, before / 8), rel=0.05), "who comes back soon is found soon"
