@@ -123,7 +123,7 @@ def test_an_answer_that_is_large_once_it_is_decompressed_comes_in_parts_as_one_t
     monkeypatch.setattr(function_servers, "MOST_MESSAGE_BYTES", 1 << 20)
     server, rows = Compressing(), range(1 << 17, 2 << 17)
     with running(server):
-        with made(server.address) as function, pytest.raises(FunctionLost, match="answered too much for") as lost:
+        with made(server.address) as function, pytest.raises(FunctionLost, match="returned too many bytes for") as lost:
             function(batch(*rows, 1))
         assert "more than 1 MiB, decompressed. Give the function a smaller" in str(lost.value)
         with made(server.address, policy=SKIP) as function:
