@@ -1,16 +1,8 @@
-"""One server of a remote function: the stream to it, its answers in time, and its place among other servers.
+"""One server of a remote function, as a worker sees it: its connection, its streams, and how fast it answers.
 
-Ends streams to function servers that take a batch and do not answer it. Runs on Spark workers.
-
-A connection that lives tells nothing of a server that waits for something that never comes: only time does.
-
-A stream of batches to a server of a remote function. Loaded where a remote function runs only.
-
-Which of several servers of a remote function gets the next batch: the idlest of those that are fast. Pure.
-
-One server of a remote function, as a worker has it: whether it is left alone, and the streams to it.
-
-Loaded where a remote function runs only.
+Streams whose server takes a batch and does not answer in time are cancelled: a live connection does not show that a
+server waits forever. Of several servers, the idlest of the fast ones gets the next batch.
+Runs on Spark workers, and is loaded only where a remote function runs.
 """
 
 from __future__ import annotations
@@ -41,20 +33,20 @@ _LONGEST_TICK, _TICKS = 1.0, 10
 
 
 class AwaitedAnswer:
-    """A batch that a server has at work."""
+    """A batch that a server is working on."""
 
     def __init__(self, cancel: Callable[[], None], until: float) -> None:
         self.cancel = cancel
         self.until = until
-        #: Whether it was ended, as its time was over.
+        #: Whether its stream was cancelled because its time was up.
         self.overdue = False
 
 
 class AnswerWatch:
-    """Looks after the batches of one function that servers have at work, from one thread.
+    """Watch the batches of one function that servers are working on, from one thread.
 
     Args:
-        seconds: How long a server may have a batch at work; 0: there is no bound.
+        seconds: How long a server may work on a batch; 0: no limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -66,7 +58,7 @@ class AnswerWatch:
 
     @contextlib.contextmanager
     def awaiting(self, cancel: Callable[[], None]) -> Iterator[AwaitedAnswer]:
-        """Have `cancel` called, which ends the call of this block, once its time is over."""
+        """Call `cancel`, which ends the call of this block, if the block exceeds its time."""
         answer = AwaitedAnswer(cancel, time.monotonic() + self.seconds)
         if not self.seconds:
             yield answer
@@ -83,27 +75,27 @@ class AnswerWatch:
                 self._awaited.discard(answer)
 
     def close(self) -> None:
-        """Look after nothing any more."""
+        """Stop watching."""
         self._over.set()
 
     def _run(self) -> None:
         while not self._over.wait(min(self.seconds / _TICKS, _LONGEST_TICK)):
             now = time.monotonic()
-            with self._lock:  # what is over meanwhile is not cancelled: its stream may be at another batch
+            with self._lock:  # do not cancel what ended meanwhile: its stream may carry another batch
                 for answer in self._awaited:
                     if now >= answer.until and not answer.overdue:
                         answer.overdue = True
                         answer.cancel()
 
 
-#: A stream that does not end within so many seconds is cancelled.
+#: Seconds after which a stream that does not end is cancelled.
 _END_SECONDS = 5.0
-#: What Flight raises where a call fails.
+#: What Flight raises if a call fails.
 FLIGHT_ERRORS = (pa.ArrowException, OSError, ValueError, KeyError, RuntimeError)
 
 
 class Stream:
-    """A stream of batches to a server, of which one at a time is at work."""
+    """A stream of batches to a server, which works on one at a time."""
 
     def __init__(
         self,
@@ -117,7 +109,7 @@ class Stream:
         self._reader = reader
         self._access = access
         self._address = access.address
-        #: Whether it is of no further use: it was cancelled in the moment in which the last answer came.
+        #: Whether it cannot be used again: it was cancelled just as the last answer came.
         self.is_over = False
 
     def call(self, batch: pa.RecordBatch, watch: AnswerWatch) -> pa.Array:
@@ -125,14 +117,14 @@ class Stream:
 
         Args:
             batch: The rows.
-            watch: Says how long the server may be silent.
+            watch: Limits how long the server may be silent.
 
         Raises:
-            ServerError: The function failed for it.
+            ServerError: The function failed for the batch.
             StreamBroken: The stream ended.
-            AnswerTooLarge: It is to end.
-            NoAnswer: The server was silent for as long as it may be.
-            NoServer: The answer is none of the protocol.
+            AnswerTooLarge: The answer is too large; the stream ends.
+            NoAnswer: The server was silent for too long.
+            NoServer: The answer violates the protocol.
         """
         with watch.awaiting(self._reader.cancel) as awaited:
             try:
@@ -155,23 +147,23 @@ class Stream:
         raise ServerError(told.kind, told.bases, told.message, told.traceback)
 
     def _check_size(self, answer: pa.RecordBatch) -> None:
-        """Refuse what gRPC let pass as it was compressed: by now it is read, but nobody holds it any longer."""
+        """Reject a large answer that gRPC let pass because it was compressed; it is read by now, but freed at once."""
         if answer.get_total_buffer_size() > function_servers.MOST_MESSAGE_BYTES:
             most = function_servers.MOST_MESSAGE_BYTES >> 20
             raise AnswerTooLarge(f"{self._address}: its answer has more than {most} MiB, decompressed")
 
     def _why(self, error: Exception) -> str:
-        """Return why a call ended. Of an answer that is too large gRPC says only that the call was cancelled."""
+        """Return why a call ended. For an answer that is too large, gRPC only says that the call was cancelled."""
         if isinstance(error, flight.FlightCancelledError):
             most = function_servers.MOST_MESSAGE_BYTES >> 20
             return f"the call was cancelled, by the server, or because its answer has more than {most} MiB"
         return function_servers.short_error_text(error, self._access)
 
     def finish(self) -> None:
-        """End the stream in order, on which all batches were answered.
+        """End a stream on which all batches were answered.
 
         Raises:
-            NoServer: The server answered more than it was asked: values may stand at wrong rows.
+            NoServer: The server sent more answers than requested, so values may belong to other rows.
         """
         left: object = None
         with contextlib.suppress(StopIteration, *FLIGHT_ERRORS), cancelled_after(_END_SECONDS, self._reader):
@@ -189,7 +181,7 @@ class Stream:
         return values
 
     def close(self) -> None:
-        """End the stream; what goes wrong with that does not matter any more."""
+        """End the stream, ignoring errors."""
         with contextlib.suppress(*FLIGHT_ERRORS):
             self._reader.cancel()
             self._writer.close()
@@ -197,7 +189,7 @@ class Stream:
 
 @contextlib.contextmanager
 def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterator[threading.Event]:
-    """Cancel a stream whose server says nothing for too long in this block; the event tells whether that was so."""
+    """Cancel a stream if its server is silent for too long in this block; the event tells whether it was cancelled."""
     cancelled = threading.Event()
 
     def cancel() -> None:
@@ -213,30 +205,30 @@ def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterat
         timer.cancel()
 
 
-#: A server is as good as the fastest where a batch takes it no longer than so many times, and seconds more.
+#: A server counts as fast if it takes at most this many times as long as the fastest one, plus this many seconds.
 _TIMES, _SECONDS = 1.5, 0.01
-#: A slower one is tried again once this has passed so many times as long as a batch takes it: one may get faster.
+#: A slow server is tried again after this many times the time it takes for a batch, as it may have become faster.
 _TRIED_AGAIN = 10
 
 
 class Pace:
-    """How fast a server answers a worker: the better of the last two times, as one alone may be anything's fault."""
+    """How fast a server answers a worker: the better of the last two times, as a single one may be an outlier."""
 
     def __init__(self) -> None:
         self._seconds_per_row: deque[float] = deque(maxlen=2)
         self._noted = 0.0
 
     def note(self, rows: int, seconds: float, now: float) -> None:
-        """Take in that a batch was answered after so many seconds."""
+        """Record that a batch was answered after this many seconds."""
         self._seconds_per_row.append(seconds / max(rows, 1))
         self._noted = now
 
     def expected(self, rows: int) -> float:
-        """Return the seconds that a batch is expected to take; 0: nothing is known yet."""
+        """Return the seconds that a batch is expected to take; 0 before two batches were measured."""
         return min(self._seconds_per_row) * rows if len(self._seconds_per_row) == 2 else 0.0
 
     def is_outdated(self, rows: int, now: float) -> bool:
-        """Tell whether it is time to see how fast the server is by now."""
+        """Return whether the server's speed should be measured again."""
         return now - self._noted >= _TRIED_AGAIN * self.expected(rows)
 
 
@@ -244,7 +236,7 @@ class Paced(Protocol):
     """A server that may be given a batch."""
 
     pace: Pace
-    #: Batches of this worker that it has at work.
+    #: The batches of this worker that it is working on.
     at_work: int
 
 
@@ -252,13 +244,13 @@ ServerT = TypeVar("ServerT", bound=Paced)
 
 
 def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[ServerT]:
-    """Return the servers in the order in which they are to be asked for a batch; equal ones stay in theirs.
+    """Return the servers in the order in which to try them for a batch; equal ones keep their order.
 
-    With a server that needs 0.1 s and another one that needs 2 s for it, the first gets all batches, but for one every
-    20 s. As it slows down, because all workers do so, the other one gets more.
+    If one server needs 0.1 s for a batch and another 2 s, the first one gets all batches except one every 20 s. If all
+    workers together slow it down, the other one gets more.
     """
     expected = [server.pace.expected(rows) * (server.at_work + 1) for server in servers]
-    known = [seconds for seconds in expected if seconds]  # of one that is always away nothing ever is
+    known = [seconds for seconds in expected if seconds]  # a server that is always away has no measurement
     good = _TIMES * min(known, default=0.0) + _SECONDS
 
     def rank(at: int) -> tuple[int, float]:
@@ -272,11 +264,11 @@ def by_expected_time(servers: Sequence[ServerT], rows: int, now: float) -> list[
     return [servers[at] for at in sorted(range(len(servers)), key=rank)]
 
 
-#: A server is asked again after this share of the time for which it has been away: who starts again soon is found soon.
+#: A server is asked again after this share of the time it has been away, so that a quick restart is noticed quickly.
 _SHARE_OF_AWAY, _FIRST_PAUSE, _LONGEST_PAUSE = 1 / 8, 0.1, 5.0
-#: A server that does not answer within so many seconds that it takes a stream cannot be reached.
+#: A server that does not accept a stream within this many seconds cannot be reached.
 _OPEN_SECONDS = 30.0
-#: A server that took so long to fail is avoided for so many times as long: asking it keeps batches from others.
+#: A server that took long to fail is avoided for this many times as long, because asking it delays batches.
 _SLOW_SECONDS, _SLOW_FACTOR, _LONGEST_AVOIDED = 1.0, 6.0, 30.0
 #: Servers that took long to fail, for all units of this process: until when they are avoided, and why.
 _slow: dict[str, tuple[float, LemanError]] = {}
@@ -285,7 +277,7 @@ _paces: dict[tuple[str, str, str], Pace] = {}
 
 
 class RemoteServer:
-    """A server: how to reach it, whether it is left alone, and the streams that nobody uses now."""
+    """A server: how to reach it, whether it is left alone, and its idle streams."""
 
     def __init__(
         self,
@@ -307,18 +299,18 @@ class RemoteServer:
         self._away_since: float | None = None
         self._until = self._avoided_until = 0.0
         self.pace = _paces.setdefault((access.address, function, version), Pace())
-        #: Batches of this worker that it has at work.
+        #: The batches of this worker that it is working on.
         self.at_work = 0
-        #: Connections to it that broke over batches of this worker since it answered one.
+        #: Connections to it that broke over batches of this worker since its last answer.
         self._breaks = 0
-        #: Why it was left alone last; None: it answers.
+        #: Why it was last left alone; None if it answers.
         self.refusal: LemanError | None = None
         if access.address in _slow:
             self._avoided_until, self.refusal = _slow[access.address]
 
     @property
     def seen(self) -> str:
-        """Return what was seen of it since it last answered, in words."""
+        """Return a text with the server's last error, and the breaks since its last answer."""
         last = self.refusal.message if self.refusal is not None else ""
         if not self._breaks:
             return last
@@ -327,15 +319,15 @@ class RemoteServer:
 
     @property
     def is_avoided(self) -> bool:
-        """Tell whether it is to be asked only where there is no other one, as asking it takes long."""
+        """Return whether to ask it only if there is no other server, because asking it takes long."""
         return self._avoided_until > self._clock()
 
     def left_alone_for(self) -> float:
-        """Return for how many seconds it is not to be asked."""
+        """Return the seconds for which it is not to be asked."""
         return self._until - self._clock()
 
     def stream(self) -> Stream:
-        """Return a stream that nobody uses, or a new one; after an error the server is left alone for a while.
+        """Return an idle or new stream; after an error, leave the server alone for a while.
 
         Raises:
             LemanError: It cannot be reached, or does not serve this version of the function.
@@ -370,7 +362,7 @@ class RemoteServer:
         with self._lock:
             self._away_since = self.refusal = None
             self._breaks = 0
-            if stream.client is self._client:  # of before it was avoided it tells nothing
+            if stream.client is self._client:  # a connection from before it was avoided says nothing about it
                 self._avoided_until = 0.0
                 _slow.pop(self._access.address, None)
                 if not stream.is_over:
@@ -379,7 +371,7 @@ class RemoteServer:
         stream.close()
 
     def broke(self, stream: Stream) -> None:
-        """Take back a stream that broke; others of the same connection are of no use either."""
+        """Take back a broken stream; drop the others of the same connection."""
         with self._lock:
             self._breaks += 1
         if stream.client is self._client:
@@ -388,17 +380,17 @@ class RemoteServer:
         stream.close()
 
     def was_silent(self, stream: Stream, error: NoAnswer, seconds: float) -> None:
-        """Take back a stream on which a batch was not answered for so long; the server is avoided, as it hangs."""
+        """Take back a stream on which a batch was not answered for this long, and avoid the server, as it hangs."""
         self._leave_alone(
             function_servers.server_unavailable(f"The function server {error}"), seconds, _SLOW_FACTOR * seconds
         )
         stream.close()
 
     def finish(self) -> None:
-        """End all streams that nobody uses in order.
+        """End all idle streams in order.
 
         Raises:
-            NoServer: see `Stream.finish`.
+            NoServer: As `Stream.finish` raises.
         """
         with self._lock:
             streams, self._free = self._free, []
@@ -406,7 +398,7 @@ class RemoteServer:
             stream.finish()
 
     def close(self) -> None:
-        """Close all streams that nobody uses, and the connection."""
+        """Close all idle streams and the connection."""
         with self._lock:
             streams, client = self._free, self._client
             self._free, self._client = [], None
@@ -446,7 +438,7 @@ class RemoteServer:
         return stream
 
     def _connected(self) -> flight.FlightClient:
-        """Return a connection to the server, which has said that it serves this function."""
+        """Return a connection to the server after it confirmed that it serves this function."""
         client = function_servers.connect_server(self._access)
         try:
             told = function_servers.describe_function(client, self._access, self._function)
@@ -472,11 +464,11 @@ class RemoteServer:
                 what = silent or function_servers.short_error_text(error, self._access)
                 raise function_servers.server_unavailable(
                     f"The function server {self._access.address} takes no stream: {what}"
-                ) from None  # it says why when it is asked again
+                ) from None  # the next attempt reports the reason
         return Stream(client, writer, reader, self._access), schema
 
     def _check_answer(self, schema: pa.Schema) -> None:
-        """Refuse a stream that is not of this version, or gives no column of the type.
+        """Reject a stream that is not of this version, or that does not return one column of the type.
 
         Raises:
             FailedPrecondition: FUNCTION_PROTOCOL, FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH.

@@ -1,10 +1,8 @@
-"""Computed rows of a fragment in checkpoints: stored while they are computed, read back before they reach its file.
+"""Checkpoints of a fragment's computed rows: stored during the computation, read back to write the column file.
 
-Computed rows of a fragment before they reach its file, read back from checkpoints and partial files.
-
-Stores evaluated rows in checkpoints: which rows are in none yet, and when and how they are stored.
-
-Runs on Spark workers: imports no gRPC and no Spark.
+Decides when rows are stored, and tracks which rows no checkpoint holds yet. Known rows come from checkpoints and
+partial files.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ class CheckpointLost(Exception):
 class KnownRows:
     """The rows of one fragment that need no evaluation.
 
-    Keeps two checkpoints in memory, or as many as are small.
+    Caches the last two checkpoints in memory, or more if they are small.
     """
 
     def __init__(
@@ -62,10 +60,9 @@ class KnownRows:
         self._row_bytes = 0.0
 
     def steps(self, covered: RowRange) -> Iterator[RowRange]:
-        """Yield the range in steps, for which `settled` is to be called one after the other.
+        """Yield the range in steps, for which `settled` is to be called in order.
 
-        Each step has the rows of one checkpoint, or of none; then they are few enough to take no more memory than a
-        checkpoint.
+        Each step has the rows of one checkpoint or of none, so that they take no more memory than a checkpoint.
         """
         at = covered.start
         for ref in self._refs:
@@ -87,8 +84,8 @@ class KnownRows:
     def settled(self, covered: RowRange) -> list[Piece]:
         """Return the rows of a range that need no more work for this request.
 
-        These are the rows of the current file and those of the request's own checkpoints. Where two pieces have the
-        same row, the later piece wins. A checkpoint's copy of a row of the current file is left out.
+        These are the rows of the current file and of the request's own checkpoints. If two pieces have the same row,
+        the later piece wins. A checkpoint's copy of a row of the current file is left out.
 
         Raises:
             CheckpointLost: A checkpoint is gone or damaged.
@@ -131,7 +128,7 @@ class KnownRows:
                 break
             if ref.range.end > covered.start and ref.settles is settles:
                 piece = self._load(ref).within(covered)
-                # other rows of a request of its own were kept under another list of versions
+                # the request's other rows were stored under another list of versions
                 if piece is not None and not (settles or ref.version):
                     piece = piece.of_own_version()
                 pieces.append(piece)
@@ -155,16 +152,16 @@ class KnownRows:
 
 #: Rows that are in the column file may skip the checkpoint if they take at least this many bytes, …
 _WIDE_BYTES = 16 << 20
-#: … and if each second of work made at least this many bytes of them.
+#: … and if each second of work produced at least this many bytes of them.
 _WIDE_BYTES_A_SECOND = 64 << 20
 
 
 class Checkpoints:
     """The checkpoints of one pass over a fragment.
 
-    A checkpoint is due after an interval of work, and earlier where its rows take too much memory. Wide rows that cost
-    less to compute again than to store once more *skip the checkpoint* once they are in the column file: they are
-    safe when that file is finished. The work in them and in the next checkpoint is never more than one interval.
+    A checkpoint is due after an interval of work, or earlier if its rows take too much memory. Wide rows that cost less
+    to recompute than to store twice *skip the checkpoint* once they are in the column file: they are safe when that
+    file is finished. The work in them and in the next checkpoint never exceeds one interval.
     """
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, field: pa.Field) -> None:
@@ -175,16 +172,16 @@ class Checkpoints:
         self._written = False
         self._skipped_seconds = 0.0
         self._skipped_failed = 0
-        #: Whether there are evaluated rows that are nowhere but in the column file.
+        #: Whether some evaluated rows are only in the column file.
         self.has_skipped = False
         self._pending = _Pending(0, runtime.meter.worked)
         self._failures: list[RowError] = []
-        #: The checkpoints that were stored.
+        #: The stored checkpoints.
         self.refs: list[CheckpointRef] = []
 
     @property
     def capacity(self) -> int:
-        """Return how many rows the next checkpoint may still take."""
+        """Return how many more rows the next checkpoint can take."""
         return self._context.checkpoint.at_most - self._pending.rows
 
     @property
@@ -197,18 +194,18 @@ class Checkpoints:
 
         Args:
             start: The offset of the first row that may be added next.
-            written: Whether rows are in the column file by the time they are added here.
+            written: Whether rows are already in the column file when they are added here.
         """
         self.flush()
         self._written = written
         self._pending = _Pending(start, self._runtime.meter.worked)
 
     def add(self, piece: Piece, covered_to: int) -> None:
-        """Add evaluated rows, and store them where a checkpoint is due.
+        """Add evaluated rows, and store them if a checkpoint is due.
 
         Args:
             piece: The evaluated rows.
-            covered_to: The offset before which nothing is left to evaluate.
+            covered_to: The offset before which no rows remain to be evaluated.
         """
         self._pending.add(piece, covered_to, doubtful=self._runtime.meter.has_doubtful_rows)
         if self._may_skip_checkpoint():
@@ -217,11 +214,11 @@ class Checkpoints:
             self.flush()
 
     def add_known(self, pieces: Sequence[Piece]) -> None:
-        """Add rows in between that are known from elsewhere and that the checkpoint has to hold too."""
+        """Add known rows in between that the checkpoint also has to hold."""
         self._pending.add_known(pieces)
 
     def cover(self, covered_to: int) -> None:
-        """Record that nothing is left to evaluate before an offset, and store the rows where they take much memory."""
+        """Record that no rows remain before an offset, and store the collected rows if they take much memory."""
         self._pending.covered_to = covered_to
         if self._may_skip_checkpoint():
             self._skip_checkpoint()
@@ -229,7 +226,9 @@ class Checkpoints:
             self.flush()
 
     def failed(self, failures: Iterable[RowError]) -> None:
-        """Add rows on which the function failed: they are stored before the checkpoint or file that says so."""
+        """Add rows on which the function failed; they are stored before the checkpoint or file that marks them as
+        failed.
+        """
         self._failures.extend(failures)
 
     def _due(self) -> bool:
@@ -244,9 +243,9 @@ class Checkpoints:
         return pending.rows >= context.checkpoint.at_least and worked >= self._runtime.interval()
 
     def _may_skip_checkpoint(self) -> bool:
-        """Tell whether the rows may skip the checkpoint.
+        """Return whether the rows may skip the checkpoint.
 
-        Never where the caller gave a size of checkpoints, nor for more work than half an interval.
+        Never if the caller set the size of checkpoints, nor for more than half an interval of work.
         """
         pending, bounds = self._pending, self._context.checkpoint
         if not self._written or bounds.asked or pending.bytes < min(_WIDE_BYTES, self._context.checkpoint_max_bytes):
@@ -265,18 +264,18 @@ class Checkpoints:
         self._pending = _Pending(pending.covered_to, worked, pending.known)
 
     def flush_certain(self) -> None:
-        """Store what was evaluated, as `flush` does, as a pass ends early: rows that are doubtful are left out."""
+        """Store evaluated rows as `flush` does when a pass ends early, but leave out doubtful rows."""
         if self._runtime.meter.has_doubtful_rows:
             self._pending.drop_doubtful()
             self._failures = [f for f in self._failures if f.offset < self._pending.covered_to]
         self.flush()
 
     def flush(self) -> None:
-        """Store what was evaluated since the last checkpoint, even if that is only that a range has no row to evaluate.
+        """Store the rows evaluated since the last checkpoint, or that a range has no rows to evaluate.
 
-        The checkpoint also gets the rows in between that are known from other filters' checkpoints and from the
-        current file: when the fragment is assembled, nobody knows any more which rows those are, and by then another
-        function's file may have taken the current one's place.
+        The checkpoint also gets the rows in between that are known from other filters' checkpoints and from the current
+        file. When the fragment is assembled it is not known which rows those are, and another function's file may have
+        replaced the current one.
         """
         pending = self._pending
         covered = RowRange(pending.start, pending.covered_to)
@@ -298,7 +297,9 @@ class Checkpoints:
         self._pending = _Pending(covered.end, meter.worked, pending.known)
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
-        """Return the deleted rows of a range, so that a checkpoint tells them from rows that it does not hold."""
+        """Return the deleted rows of a range, so that a checkpoint distinguishes them from rows that it does not
+        hold.
+        """
         if not self._work.task.deleted_rows:
             return []
         offsets = covered.start + np.flatnonzero(~self._runtime.reader.live(self._work.fragment_id, covered))
@@ -306,14 +307,14 @@ class Checkpoints:
         return [Piece(offsets, pa.nulls(len(offsets), self._field.type), states)] if len(offsets) else []
 
     def store_failures(self) -> None:
-        """Write failed rows to the error store, with their row ids, as rows of the table that was read."""
+        """Write failed rows to the error store, with their row ids from the table that was read."""
         if self._failures:
             found = self._runtime.reader.located(self._work.fragment_id, [f.offset for f in self._failures])
             self._runtime.errors.store([f.moved_to(*place) for f, place in zip(self._failures, found, strict=True)])
             self._failures = []
 
     def forget(self, key: str) -> None:
-        """Drop a checkpoint that turned out damaged; the pass begins anew."""
+        """Drop a damaged checkpoint; the pass restarts."""
         self._skipped_seconds, self._skipped_failed, self.has_skipped = 0.0, 0, False
         self.refs = [ref for ref in self.refs if ref.key != key]
 
@@ -323,8 +324,8 @@ class _Pending:
 
     Args:
         start: The physical offset of the first row.
-        since: Seconds of work when the first row was begun.
-        known: Rows that are known from elsewhere and that the checkpoint has to hold too, from `start` on.
+        since: Seconds of work when the first row was started.
+        known: Known rows that the checkpoint also has to hold, from `start` on.
     """
 
     def __init__(self, start: int, since: float, known: Iterable[Piece] = ()) -> None:
@@ -336,11 +337,11 @@ class _Pending:
         self.failed = 0
         self.bytes = 0
         self.since = since
-        #: How many pieces came before the doubtful ones, and where these begin.
+        #: The number of pieces before the doubtful ones, and the offset where these begin.
         self._certain = 0, start
 
     def drop_doubtful(self) -> None:
-        """Forget the doubtful pieces at the end."""
+        """Drop the doubtful pieces at the end."""
         count, covered_to = self._certain
         kept, self.pieces = self.pieces[:count], []
         self.rows = self.failed = 0

@@ -1,17 +1,8 @@
-"""The rows that a pass reads: what the column's current file says of them, chunk by chunk, or by row id from a source.
+"""The rows that a pass reads, chunk by chunk, and what the column's current file says about them.
 
-What a column's current file says about the rows of a fragment: which are settled, which have failed.
-
-Runs on Spark workers: imports no gRPC and no Spark.
-
-Reads the inputs of a computed column from another table: the column's own table holds row ids of that one.
-
-So the function columns of a view are computed by ordinary backfills of a scratch table, without copying their inputs
-first.
-
-The rows of a fragment that a pass has to look at, chunk by chunk.
-
-Runs on Spark workers: imports no gRPC and no Spark.
+A column's inputs come from its own table, or from a source table whose row ids its table holds. The latter lets
+ordinary backfills of a scratch table compute a view's function columns without copying their inputs.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -40,15 +31,15 @@ from leman_executor.worker.unit_runtime import UnitRuntime
 
 Offsets = npt.NDArray[np.int64]
 
-#: Failed rows that lie closer together are read in one go.
+#: Failed rows at most this far apart are read in one range.
 _GAP_ROWS = 4096
 
 
 class InstalledFile:
     """The rows of one fragment in the column's current file, as the function's version sees them.
 
-    A row is settled if it needs no evaluation. A row that failed under an earlier version is not settled: this version
-    was not called with it. Where only failed rows are wanted, those are not settled, and rows never computed are left
+    A settled row needs no evaluation. A row that failed under an earlier version is not settled, as this version was
+    not called with it. If only failed rows are requested, those are not settled, and rows never computed are left
     alone.
     """
 
@@ -75,11 +66,11 @@ class InstalledFile:
 
     @property
     def failed_before(self) -> int:
-        """Return how many rows have failed under this version and are not to be tried again."""
+        """Return how many rows failed under this version and are not to be retried."""
         return int(np.count_nonzero(self._settled & self._failed))
 
     def settled(self, covered: RowRange) -> Piece | None:
-        """Return the rows of a range that need no evaluation; None where there are none."""
+        """Return the rows of a range that need no evaluation; None if there are none."""
         return self._piece(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
 
     def failed(self, covered: RowRange) -> Offsets:
@@ -88,19 +79,19 @@ class InstalledFile:
         return found
 
     def failed_spans(self, covered: RowRange) -> Iterator[RowRange]:
-        """Yield few ranges that together hold the failed rows of a range, in order."""
+        """Yield a few ordered ranges that together hold the failed rows of a range."""
         offsets = self.failed(covered)
         if len(offsets):
             for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
                 yield RowRange(int(run[0]), int(run[-1]) + 1)
 
     def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> Piece | None:
-        """Return the rows of a range that are marked as failed and that nobody has tried again.
+        """Return the rows of a range that are marked as failed and were not retried.
 
         Args:
             covered: The range.
-            known: Rows that were tried again.
-            live: For each row of the range, whether it is there (True) or deleted.
+            known: Rows that were retried.
+            live: For each row of the range, whether it exists (True) or is deleted.
         """
         tried = [p.offsets for p in known]
         offsets = difference(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
@@ -114,7 +105,7 @@ class InstalledFile:
 
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
-    """Return the stored states, and the version that they are of."""
+    """Return the stored states and their version."""
     own = keys.function_of(work.task.fingerprint)
     if not (work.task.extend_current and work.task.current_file):
         return None, own
@@ -125,14 +116,14 @@ def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str
     return buffer, own if name is None else name.function_part
 
 
-#: Rows read at first, when it is not known how wide they are.
+#: Rows read at first, while their width is unknown.
 _FIRST_ROWS = 64
 _ADDRESS = "_rowaddr"
 _CHUNK_BYTES = 64 << 20
 
 
 class SourcedReader(FragmentReader):
-    """A scratch table's fragments, read with the columns of its source in place of its own."""
+    """Read a scratch table's fragments with the columns of its source in place of its own."""
 
     def __init__(self, uri: str, version: int, source: InputSource) -> None:
         super().__init__(uri, version)
@@ -147,8 +138,8 @@ class SourcedReader(FragmentReader):
         A scratch table has no deleted rows, and its columns are filled without a filter.
 
         Raises:
-            Aborted: SOURCE_ROW_GONE, where a row is not in the source any more.
-            ValueError: A filter, deletions or expressions are asked for.
+            Aborted: SOURCE_ROW_GONE, if a row is no longer in the source.
+            ValueError: A filter, deletions or expressions are requested.
         """
         if where or deletions or isinstance(columns, Mapping):
             raise ValueError("a scratch table is read without filter, deletions and expressions")
@@ -166,7 +157,7 @@ class SourcedReader(FragmentReader):
     def located(self, fragment_id: int, offsets: Sequence[int]) -> list[tuple[int, RowAddress]]:
         """Return (row id, row address) in the source, as `FragmentReader.located` does.
 
-        Those in the scratch table mean nothing to anybody.
+        The scratch table's own ids are meaningless outside this job.
         """
         if not offsets:
             return []
@@ -184,7 +175,7 @@ class SourcedReader(FragmentReader):
 
 
 def first_rows(most_bytes: int, schema: pa.Schema) -> int:
-    """Return how many rows of a schema to read at first: few, where only reading tells how wide they are."""
+    """Return how many rows of a schema to read at first: few, if only reading shows their width."""
     if not all(pa.types.is_primitive(field.type) for field in schema):
         return _FIRST_ROWS
     bits = sum(int(field.type.bit_width) + 1 for field in schema)
@@ -192,18 +183,18 @@ def first_rows(most_bytes: int, schema: pa.Schema) -> int:
 
 
 def rows_within(most_bytes: int, like: pa.RecordBatch) -> int:
-    """Return how many rows like these take about so many bytes: at most a chunk's rows, at least one."""
+    """Return how many rows like these take about `most_bytes`: at least one, at most a chunk's rows."""
     if not like.num_rows:
         return _FIRST_ROWS
     return max(1, min(CHUNK_ROWS, int(most_bytes * like.num_rows / max(1, like.nbytes))))
 
 
-#: The least that looking at a row costs, where a filter leaves out nearly all of them.
+#: The minimum cost of looking at a row if a filter excludes nearly all of them.
 _BYTES_A_ROW = 64
 
 
 class RowSource:
-    """Reads the rows that the filter matches, or only those of them that are marked as failed."""
+    """Read the rows that the filter matches, or only those of them that are marked as failed."""
 
     def __init__(self, context: WorkContext, work: FragmentWork, runtime: UnitRuntime, current: InstalledFile) -> None:
         self._context = context
@@ -222,13 +213,13 @@ class RowSource:
                 chunk = next(source, None)
             if chunk is None:
                 return
-            if first:  # the file had to be opened for it
+            if first:  # includes opening the file
                 self._meter.waited(taken(), max(chunk.rows.nbytes, chunk.covered.rows * _BYTES_A_ROW))
             first = False
             yield chunk
 
     def _failed(self, covered: RowRange) -> Iterator[Chunk]:
-        """Yield chunks that cover the range, reading only what lies close to failed rows."""
+        """Yield chunks that cover the range, reading only near failed rows."""
         nothing = pa.RecordBatch.from_arrays([], names=[])
         for part in split_range(covered, CHUNK_ROWS):
             at = part.start
@@ -255,12 +246,12 @@ class RowSource:
 
 
 def function_input_types(input_schema: bytes) -> Sequence[pa.DataType]:
-    """Return the types of inputs as the function is given them; nothing: as they are read."""
+    """Return the types of inputs that the function expects; empty: as they are read."""
     return pa.ipc.read_schema(pa.py_buffer(input_schema)).types if input_schema else ()
 
 
 def as_function_inputs(rows: pa.RecordBatch, types: Sequence[pa.DataType]) -> pa.RecordBatch:
-    """Return inputs with the names of fields of structs that the function is given."""
+    """Cast inputs to the types that the function expects, including the field names of structs."""
     if not types:
         return rows
     columns = [relabel(values, kind) for values, kind in zip(rows.columns, types, strict=True)]
@@ -268,7 +259,7 @@ def as_function_inputs(rows: pa.RecordBatch, types: Sequence[pa.DataType]) -> pa
 
 
 def only_rows(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
-    """Return the chunk with only those rows that are among `offsets`."""
+    """Return the chunk with only the rows at `offsets`."""
     if not len(chunk.offsets):
         return chunk
     asked = isin(chunk.offsets, offsets)
@@ -276,7 +267,7 @@ def only_rows(chunk: Chunk, offsets: npt.NDArray[np.int64]) -> Chunk:
 
 
 def without_rows(chunk: Chunk, known: Sequence[Piece]) -> Chunk:
-    """Return the chunk with only those rows that are not known yet."""
+    """Return the chunk without the known rows."""
     if not known or not len(chunk.offsets):
         return chunk
     new = ~isin(chunk.offsets, np.concatenate([p.offsets for p in known]))

@@ -1,12 +1,7 @@
-"""Columns that a SQL expression computes while Lance reads, alone or several in one scan.
+"""Columns that a SQL expression computes: Lance evaluates the expression while it reads.
 
-Joins small chunks that come fast into few large ones: each costs a fixed time before it is in the column file.
-
-Runs on Spark workers: imports no gRPC and no Spark.
-
-One scan of a fragment for several SQL expressions, one for each pass. Imports no gRPC and no Spark.
-
-Columns that a SQL expression computes; Lance evaluates it while it reads. Imports no gRPC and no Spark.
+Several expressions can share one scan of a fragment, one for each pass. Small chunks that come fast are merged, because
+each chunk costs a fixed time until it is in the column file. Imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -36,10 +31,10 @@ _SECONDS = 0.05
 
 
 def merge_chunks(chunks: Iterator[Chunk], clock: Callable[[], float] = time.monotonic) -> Iterator[Chunk]:
-    """Yield the same rows, in chunks of up to 65,536 rows or 16 MB.
+    """Yield the same rows in chunks of up to 65,536 rows or 16 MB.
 
-    A chunk that took longer than a twentieth of a second is passed on at once, with those before it: rows that cost
-    much are to be checkpointed and reported as they come. What came before an error is passed on before it is raised.
+    A chunk that took longer than a twentieth of a second is passed on at once, with those before it, so that expensive
+    rows are checkpointed and reported as they come. Chunks before an error are passed on before it is raised.
     """
     waiting: list[Chunk] = []
     begun = clock()
@@ -78,11 +73,11 @@ def _joined(chunks: Sequence[Chunk]) -> Chunk:
 
 
 class SharedScan:
-    """One scan for several members, in lockstep: a chunk is given to all of them before the next one is read.
+    """One scan for several members, in lockstep: every member gets a chunk before the next one is read.
 
-    Members are passes in threads of their own. Each reads by a `reader_for` it, and has to `leave`, whatever becomes of
-    it. Where one expression fails, the scan fails for all, and each member reads the rest by itself. A scan that ends
-    before the fragment does, for any reason, raises in all members: none takes what it was given for everything.
+    Members are passes in threads of their own. Each reads through its `reader_for`, and must call `leave` whatever
+    happens. If one expression fails, the scan fails for all, and each member reads the rest by itself. If the scan ends
+    before the fragment does, all members raise, so that none mistakes a part for the whole.
     """
 
     def __init__(self, reader: FragmentReader, fragment_id: int, covered: RowRange, members: int) -> None:
@@ -91,10 +86,10 @@ class SharedScan:
         self._covered = covered
         self._members = set(range(members))
         self._turn = threading.Condition()
-        #: What those ask for that have begun to read.
+        #: The requests of members that have started to read.
         self._columns: dict[int, str] = {}
         self._names: dict[int, str] = {}
-        #: Members that still have the chunk at hand.
+        #: Members that are still processing the current chunk.
         self._reading: set[int] = set()
         self._chunk: Chunk | None = None
         self._number = 0
@@ -109,11 +104,11 @@ class SharedScan:
         return shared
 
     def is_whole(self, fragment_id: int, covered: RowRange) -> bool:
-        """Tell whether this is what the scan reads."""
+        """Return whether a read covers exactly what the scan reads."""
         return (fragment_id, covered) == (self._fragment_id, self._covered)
 
     def run(self, *, deletions: bool) -> None:
-        """Read once all members that have not left have begun to; return when all have what there is. Blocks."""
+        """Scan once all members have started to read or left; return when all have received every chunk. Blocks."""
         with self._turn:
             self._turn.wait_for(lambda: self._members <= self._columns.keys())
             self._names = {member: f"c{member}" for member in self._members}
@@ -123,7 +118,7 @@ class SharedScan:
             chunks = self._reader.read(self._fragment_id, self._covered, wanted, deletions=deletions) if wanted else ()
             if all(self._hand_out(chunk) for chunk in merge_chunks(iter(chunks))):
                 ended = None
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the members raise it
+        except BaseException as error:  # noqa: BLE001 the members raise it
             ended = error
         with self._turn:
             self._turn.wait_for(lambda: not self._reading)
@@ -131,7 +126,7 @@ class SharedScan:
             self._turn.notify_all()
 
     def _hand_out(self, chunk: Chunk) -> bool:
-        """Give a chunk to all members once they are through with the one before; False: none is left."""
+        """Give a chunk to all members once they are done with the previous one; return False if none is left."""
         with self._turn:
             self._turn.wait_for(lambda: not self._reading)
             self._chunk = chunk
@@ -163,14 +158,14 @@ class SharedScan:
                 yield Chunk(chunk.covered, chunk.offsets, pa.RecordBatch.from_arrays([values], names=[name]))
 
     def leave(self, member: int) -> None:
-        """Read on without a member."""
+        """Continue the scan without a member."""
         with self._turn:
             self._members.discard(member)
             self._reading.discard(member)
             self._turn.notify_all()
 
     def abandon(self) -> None:
-        """Have all members leave: some of them may never begin."""
+        """Remove all members, as some of them may never start."""
         with self._turn:
             self._members.clear()
             self._reading.clear()
@@ -178,11 +173,11 @@ class SharedScan:
 
 
 class _Abandoned(RuntimeError):
-    """All others have left the scan."""
+    """All other members have left the scan."""
 
 
 def _copy_of(error: BaseException) -> BaseException:
-    """Return an error for one thread: several of them would add their traces to the same one."""
+    """Copy an error for one thread, as several threads would add their tracebacks to a shared one."""
     if isinstance(error, LemanError):
         found = type(error)(error.reason, error.message)
         found.__dict__.update(error.__dict__)
@@ -191,7 +186,7 @@ def _copy_of(error: BaseException) -> BaseException:
 
 
 class _SharedReader(FragmentReader):
-    """A reader whose first look at the whole fragment is that of the scan."""
+    """A reader whose first read of the whole fragment is the shared scan."""
 
     _shared: SharedScan | None
     _member: int
@@ -217,7 +212,7 @@ _MESSAGE_CHARS = 500
 
 
 class SqlSource:
-    """Reads fragments with the SQL expression in place of the input columns."""
+    """Read fragments with the SQL expression in place of the input columns."""
 
     def __init__(self, reader: FragmentReader, context: WorkContext) -> None:
         self._reader = reader
@@ -257,7 +252,7 @@ class SqlSource:
         return merge_chunks(self._reader.read(fragment_id, covered, self._projection, deletions=deletions, where=where))
 
     def _check_planned(self, fragment_id: int, rows: RowRange) -> None:
-        """Raise JobFailing where the expression does not fit this table: no row is to blame for that."""
+        """Raise JobFailing if the expression does not fit this table; no row is to blame."""
         try:
             self._reader.schema(self._projection)
         except Unavailable as error:
@@ -265,7 +260,7 @@ class SqlSource:
 
     def _without_value(self, fragment_id: int, row: RowRange, error: Exception, *, deletions: bool) -> Iterator[Chunk]:
         inputs, where = self._context.input_columns, self._context.where
-        # raises where the inputs cannot be read, which is no fault of the expression
+        # raises if the inputs cannot be read, which is not the expression's fault
         read = list(self._reader.read(fragment_id, row, inputs, deletions=deletions, where=where))
         if not any(len(chunk.offsets) for chunk in read):
             raise error
@@ -278,7 +273,7 @@ class SqlSource:
 
 
 class SqlValues:
-    """Takes what Lance computed as it is, or cast to the column's type where that differs in its encoding."""
+    """Take the values that Lance computed, cast to the column's type if it has another encoding."""
 
     def __init__(self, output: pa.DataType, policy: ErrorPolicy) -> None:
         self._output = output
@@ -322,7 +317,7 @@ def expression_failed(fragment_id: int, rows: RowRange, error: Exception) -> Job
 
 
 def _skips(policy: ErrorPolicy, error: Exception) -> bool:
-    """Tell whether the row is left out; nothing is tried again, as SQL gives the same error each time."""
+    """Return whether to skip the row; nothing is retried, as SQL repeats its errors."""
     rule = policy.rule_for(_NAMES, _said(error), _LAST_ATTEMPT)
     return rule is not None and rule.action is ErrorAction.SKIP
 
