@@ -463,7 +463,7 @@ class RemoteServer:
                 silent = f"it did not answer for {_OPEN_SECONDS:g} s" if cancelled.is_set() else ""
                 what = silent or function_servers.short_error_text(error, self._access)
                 raise function_servers.server_unavailable(
-                    f"The function server {self._access.address} takes no stream: {what}"
+                    f"The function server {self._access.address} did not accept a stream: {what}"
                 ) from None  # the next attempt reports the reason
         return Stream(client, writer, reader, self._access), schema
 

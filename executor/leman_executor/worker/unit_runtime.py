@@ -1,14 +1,8 @@
-"""What the fragments of a unit share: its metrics and spans, the sizes of slices, reader, stores, function.
+"""State that the fragments of a unit share: metrics, spans, slice sizes, reader, stores, function.
 
-What a unit of work did when, for the trace of its job: plain data, which the worker's executor makes spans of.
-
-Counts and times of one unit of work, and the progress reports that it sends while it runs.
-
-How many rows a function gets at once: enough to be fast, few enough to stop, checkpoint and report in time.
-
-What the fragments of a unit share.
-
-Runs on Spark workers: imports no gRPC and no Spark.
+Metrics and spans are plain data, sent in progress reports; the worker's executor makes trace spans of the latter.
+A slice is large enough to be fast, and small enough to stop, checkpoint and report in time.
+Runs on Spark workers, so it imports neither gRPC nor Spark.
 """
 
 from __future__ import annotations
@@ -42,15 +36,15 @@ from leman_core.model.work import (
 from leman_core.storage.scan import FragmentReader
 from leman_executor.worker.evaluator import Evaluated
 
-#: Of one unit; what comes after is in none.
+#: The most spans recorded for one unit; later ones are dropped.
 _MOST = 256
 
 
 class SpanRecorder:
-    """The stretches of one unit: what lies between two checkpoints is one stretch of each kind.
+    """Record the spans of one unit, one of each kind between two checkpoints.
 
-    Reading and calling take turns many times a second: a stretch lasts from the first to the last of them, and says how
-    many there were and how long they took together.
+    Reading and calling alternate many times a second. A span lasts from the first to the last of them, and holds their
+    number and total time.
     """
 
     def __init__(self) -> None:
@@ -59,12 +53,12 @@ class SpanRecorder:
         self._closed: list[WorkSpan] = []
 
     def add(self, what: str, begin: float, seconds: float) -> None:
-        """Take in something that was done; from any thread.
+        """Record an action; callable from any thread.
 
         Args:
             what: `read`, `call`, `checkpoint`, `write` or `load`.
-            begin: On the clock of `time.perf_counter`.
-            seconds: How long it took.
+            begin: Start on the clock of `time.perf_counter`.
+            seconds: Duration.
         """
         start = self._epoch + int(begin * 1e9)
         end = start + int(seconds * 1e9)
@@ -75,26 +69,26 @@ class SpanRecorder:
             self._open[what] = WorkSpan(what, before.begin, end, before.seconds + seconds, before.times + 1)
 
     def cut(self) -> None:
-        """Begin new stretches: a checkpoint, or a fragment, is done."""
+        """Start new spans after a checkpoint or fragment."""
         closed, self._open = self._open, {}
         self._closed += list(closed.values())[: max(0, _MOST - len(self._closed))]
 
     @property
     def spans(self) -> tuple[WorkSpan, ...]:
-        """What was done, also in stretches that still go on."""
+        """Return all spans, including open ones."""
         return (*self._closed, *self._open.values())[:_MOST]
 
 
 _REPORT_SECONDS = 0.25
-#: What is timed → what its stretches are called, where that is another word.
+#: Maps what is timed to the name of its spans, if that differs.
 _STRETCHES = {"udf": "call"}
-#: Reading or storing that takes longer than this allows is waiting for storage to answer, not for bytes.
+#: Reading or storing that takes longer than this allows counts as waiting for storage to answer.
 _BYTES_A_SECOND = 100e6
 
 
 @dataclass(slots=True, kw_only=True)
 class FragmentCounts:
-    """Rows of the fragment at hand."""
+    """Row counts of the current fragment."""
 
     evaluated: int = 0
     failed: int = 0
@@ -108,7 +102,7 @@ class UnitMetrics:
     """The counts and times of one unit; `fragment` counts since `begin_fragment`."""
 
     def __init__(self, unit_id: str, sink: ProgressSink, spans: SpanRecorder | None = None) -> None:
-        """`spans`: where it is told when what was done; None: nowhere."""
+        """Initialize; `spans` records when each action happened, if given."""
         self._unit_id = unit_id
         self._spans = spans
         self._sink = sink
@@ -134,14 +128,14 @@ class UnitMetrics:
 
     @property
     def worked(self) -> float:
-        """Return the seconds of reading inputs and calling the function: the cost of doing the rows so far again.
+        """Return the seconds of reading inputs and calling the function: the cost of recomputing the rows so far.
 
-        Writing is no part of it: a column file that was cut short is written anew, whether or not its rows are stored.
+        Writing does not count: an incomplete column file is rewritten in any case.
         """
         return self._seconds["udf"] + self._seconds["read"]
 
     def begin_fragment(self, fragment_id: int = -1) -> None:
-        """Start counting for a fragment; the counts of the one before are added to the unit's sums."""
+        """Start counting for a fragment; add the counts of the previous one to the unit's sums."""
         if self._spans is not None:
             self._spans.cut()
         self._done = self._sums()
@@ -170,16 +164,16 @@ class UnitMetrics:
                 self._spans.add(_STRETCHES.get(what, what), begin, taken)
 
     def evaluating(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Time the function; the value returns the seconds once the block is left."""
+        """Time the function; the yielded callable returns the seconds after the block."""
         return self._timed("udf")
 
     def loading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Time setting the function up, which is no cost of a row."""
+        """Time loading the function, which is not a cost per row."""
         return self._timed("load")
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:
-        """Time what comes before the first row is read, and takes as long for few rows as for many."""
+        """Time the work before the first row is read, which does not depend on the number of rows."""
         with self._timed("read") as taken:
             yield
         self.waited(taken(), 0)
@@ -187,7 +181,7 @@ class UnitMetrics:
     def waited(self, seconds: float, size: int) -> None:
         """Count seconds of reading or storing `size` bytes.
 
-        The part in which storage did not answer counts as fixed: fewer rows would not have made it shorter.
+        The part in which storage did not answer counts as fixed: fewer rows would not have shortened it.
         """
         self._seconds["fixed"] += max(0.0, seconds - size / _BYTES_A_SECOND)
 
@@ -204,7 +198,7 @@ class UnitMetrics:
         return self._timed("write")
 
     def evaluated(self, rows: int, failed: int) -> None:
-        """Count rows that were given to the function, of which `failed` have failed."""
+        """Count rows that were given to the function, of which `failed` failed."""
         self.fragment.evaluated += rows
         self.fragment.failed += failed
         if time.monotonic() - self._reported >= _REPORT_SECONDS:
@@ -216,61 +210,61 @@ class UnitMetrics:
         self.fragment.failed_safe += failed
 
     def calling(self, fragment_id: int, ranges: Iterable[RowRange]) -> None:
-        """Tell the executor that the function is about to be called with these rows."""
+        """Report to the executor that the function is about to be called with these rows."""
         self._sink.in_flight(InFlightRows(fragment_id, tuple(ranges)))
 
     def overran(self, fragment_id: int, rows: RowRange, seconds: float) -> None:
-        """Tell the executor that a call took too long, and that the process is about to end."""
+        """Report to the executor that a call took too long and the process is about to end."""
         self._sink.in_flight(InFlightRows(fragment_id, (rows,), overran_seconds=seconds))
 
     def stored(self, fragment_id: int, ref: CheckpointRef, size: int) -> None:
-        """Tell the executor that rows are safe in a checkpoint of so many bytes."""
+        """Report to the executor that rows are safe in a checkpoint of `size` bytes."""
         if self._spans is not None:
             self._spans.cut()
         self._sink.in_flight(InFlightRows(fragment_id, stored=ref, stored_bytes=size))
 
     @property
     def has_doubtful_rows(self) -> bool:
-        """Tell whether rows were given up since a server of the remote function last answered a batch.
+        """Return whether rows were given up since a server of the remote function last answered a batch.
 
-        It may be at fault itself: rows that are to be computed again then are stored nowhere until it is known.
+        The server may be at fault. Until that is known, rows that would then be recomputed are not stored.
         """
         return self._doubtful
 
     def batch_answered(self) -> None:
-        """Count a batch that a server of the remote function answered; from any thread."""
+        """Count a batch that a server of the remote function answered; callable from any thread."""
         with self._counting_servers:
             self._doubtful = False
             self._servers = replace(self._servers, answered=self._servers.answered + 1)
 
     def connection_broken(self, message: str) -> None:
-        """Count a connection that broke over a batch that was tried by itself, and tell at once; from any thread."""
+        """Count a connection that broke over a batch tried alone, and report it at once; callable from any thread."""
         with self._counting_servers:
             self._servers = replace(self._servers, broken=self._servers.broken + 1, message=message)
         self._tell_of_servers()
 
     def row_lost(self, message: str) -> None:
-        """Count a row that was given up, as connections to servers broke over it, and tell at once; from any thread."""
+        """Count a row given up because connections broke over it, and report it at once; callable from any thread."""
         with self._counting_servers:
             self._doubtful = True
             self._servers = replace(self._servers, lost=self._servers.lost + 1, message=message)
         self._tell_of_servers()
 
     def server_refused(self, message: str) -> None:
-        """Note why a server is left out that is there, and tell at once; from any thread."""
+        """Record why a reachable server is left out, and report it at once; callable from any thread."""
         with self._counting_servers:
             self._servers = replace(self._servers, refusals=(*self._servers.refusals, message))
         self._tell_of_servers()
 
     def batch_split(self, message: str) -> None:
-        """Note that a batch failed and is given to the function again in parts, for the next report."""
+        """Record for the next report that a batch failed and is retried in parts."""
         self._split = self._split or message
 
     def _tell_of_servers(self) -> None:
-        self._sink.send(replace(self._told, servers=self._servers))  # new sums are for the unit's own thread to make
+        self._sink.send(replace(self._told, servers=self._servers))  # only the unit's own thread makes new sums
 
     def report(self, result: FragmentResult | None = None) -> None:
-        """Tell the executor how far the unit is, in sums: the next report makes up for a lost one."""
+        """Report the unit's progress to the executor in sums, so that the next report makes up for a lost one."""
         self._reported = time.monotonic()
         sums = self._sums()
         self._told = ProgressReport(
@@ -289,17 +283,17 @@ class UnitMetrics:
 Result = TypeVar("Result")
 
 _TARGET_SECONDS = 0.1
-#: Memory beyond the allocators' limits is mapped anew each time, so that larger slices are slower.
+#: Memory beyond the allocators' limits is mapped anew on each allocation, so larger slices are slower.
 _TARGET_BYTES = 16 << 20
 _GROWTH = 4
-#: A function that takes a row at a time loses nothing by beginning with one row, and may take seconds for it.
+#: A function that takes one row at a time loses nothing by starting with one row, which may take seconds.
 _FIRST_ROWS = {True: 1, False: 16}
 
 
 class SliceSizer:
     """The size of slices, adapted to the function.
 
-    It grows from a few rows to what takes about a tenth of a second or 16 MB, and shrinks when rows get dearer.
+    It grows from a few rows to a size of about a tenth of a second or 16 MB, and shrinks when rows get more expensive.
     """
 
     def __init__(self, *, scalar: bool, most: int, fixed: int = 0) -> None:
@@ -324,11 +318,11 @@ class SliceSizer:
 
 
 class Slices:
-    """Where slices are evaluated: at once by whoever begins them, or in `threads` threads."""
+    """Evaluate slices, in the caller's thread or in `threads` threads."""
 
     def __init__(self, threads: int) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="slices") if threads > 1 else None
-        #: How many slices may be begun before the first of them has come back.
+        #: How many slices may be started before the first one returns.
         self.ahead = 2 * threads if threads > 1 else 1
 
     def __enter__(self) -> Slices:
@@ -341,35 +335,35 @@ class Slices:
             self._pool.shutdown()
 
     def begin(self, call: Callable[[], Result]) -> Future[Result]:
-        """Begin a call; return a future with its result, or with what it raised."""
+        """Start a call; return a future with its result or error."""
         if self._pool is not None:
             return self._pool.submit(call)
         done: Future[Result] = Future()
         try:
             done.set_result(call())
-        except BaseException as error:  # noqa: BLE001 raised again by whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 the future raises it
             done.set_exception(error)
         return done
 
 
 class Evaluates(Protocol):
-    """What returns the values of rows; see `Evaluator`."""
+    """An evaluator of rows; see `Evaluator`."""
 
     def __call__(self, fragment_id: int, offsets: npt.NDArray[np.int64], rows: pa.RecordBatch) -> Evaluated: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitRuntime:
-    """What the fragments of a unit share."""
+    """The objects that the fragments of a unit share."""
 
     reader: FragmentReader
     store: CheckpointStore
     errors: ErrorSink
-    #: Returns the evaluator; loads the function when it is first called.
+    #: Returns the evaluator; loads the function on the first call.
     evaluator: Callable[[], Evaluates]
     sizer: SliceSizer
     meter: UnitMetrics
-    #: Tells whether the unit is to end, as its budget is spent or as it was `stopped`.
+    #: Returns whether the unit is to end, because its budget is spent or it was `stopped`.
     out_of_time: Callable[[], bool]
     stopped: Callable[[], bool]
     clock: Callable[[], float]

@@ -1,12 +1,7 @@
-"""Errors of functions, local and remote, in words that can be stored.
+"""Errors of functions, local and remote, as texts that can be stored.
 
-What can go wrong with a remote function on a worker. Imports nothing of Arrow Flight.
-
-Puts what a function raised or returned into words that can be stored.
-
-Nothing here raises, whatever the class of the exception or value does.
-
-Runs on Spark workers: imports no gRPC and no Spark.
+Nothing here raises, whatever the class of the exception or value does. Runs on Spark workers, so it imports neither
+gRPC, Spark nor Arrow Flight.
 """
 
 from __future__ import annotations
@@ -22,17 +17,17 @@ from leman_core.model.service_errors import LemanError
 from leman_core.model.work import RowError
 from leman_executor.worker.process_environment import masked
 
-#: Reasons of an error after which servers are waited for.
+#: Reasons of errors after which the worker waits for servers.
 WAITED_FOR = frozenset({"FUNCTION_UNAVAILABLE", "FUNCTION_TLS_FAILED"})
 
 
 class ServerError(Exception):
-    """An error of a remote function, as its server told of it.
+    """An error of a remote function, as its server reported it.
 
     Args:
-        kind: Name of its class, or of what the server's language has in its place.
-        bases: Names of what that derives from.
-        message: What it says.
+        kind: The name of its class, or of the counterpart in the server's language.
+        bases: The names of its base classes.
+        message: Its message.
         traceback: Where it was raised.
     """
 
@@ -44,13 +39,13 @@ class ServerError(Exception):
 
     @property
     def names(self) -> set[str]:
-        """Return what an error rule may call it: its names and its bases', with and without modules."""
+        """Return the names by which an error rule may match it: its own and its bases', with and without modules."""
         told = {self.kind, *self.bases}
         return {*told, *(name.rpartition(".")[2] for name in told), "Exception", "BaseException"}
 
 
 class WorkerLost(Exception):
-    """Whoever was to compute rows is gone, again and again."""
+    """The worker or server that computes rows ended repeatedly."""
 
 
 class FunctionLost(WorkerLost):
@@ -58,14 +53,14 @@ class FunctionLost(WorkerLost):
 
 
 class BatchTooLarge(Exception):
-    """A batch has more bytes than servers take in a message; it was not sent."""
+    """A batch has more bytes than servers accept in a message; it was not sent."""
 
 
 class NoServer(Exception):
-    """No server computes batches now; no row is to blame.
+    """No server is available; no row is to blame.
 
     Args:
-        error: What the job ends with.
+        error: The error that ends the job.
     """
 
     def __init__(self, error: LemanError) -> None:
@@ -74,22 +69,22 @@ class NoServer(Exception):
 
 
 class StreamBroken(Exception):
-    """A stream ended while a batch was at work."""
+    """A stream ended while its server worked on a batch."""
 
 
 class AnswerTooLarge(StreamBroken):
-    """A stream was ended as its answer has more bytes than may be sent."""
+    """A stream was ended because its answer has too many bytes."""
 
 
 class NoAnswer(StreamBroken):
-    """A server took a batch and said nothing for as long as it may."""
+    """A server took a batch and was silent for too long."""
 
 
 class BatchNotes(Protocol):
-    """What counts how batches are taken, those of remote functions above all. Any thread may call it."""
+    """A counter of batches and their outcomes, mainly those of remote functions. Any thread may call it."""
 
     def batch_split(self, message: str) -> None:
-        """Note that a batch failed and is given to the function again in parts."""
+        """Note that a batch failed and is retried in parts."""
         ...
 
     def batch_answered(self) -> None:
@@ -97,15 +92,15 @@ class BatchNotes(Protocol):
         ...
 
     def connection_broken(self, message: str) -> None:
-        """Count a connection that broke over a batch that was tried by itself."""
+        """Count a connection that broke over a batch tried alone."""
         ...
 
     def row_lost(self, message: str) -> None:
-        """Count a single row that is given up, as connections broke over it."""
+        """Count a single row given up because connections broke over it."""
         ...
 
     def server_refused(self, message: str) -> None:
-        """Note that a server is left out, which no waiting mends; the others compute."""
+        """Note that a server is left out although it is reachable, as retries would not help; the others compute."""
         ...
 
 
@@ -113,21 +108,21 @@ _MESSAGE_CHARS = 2048
 _TRACEBACK_CHARS = 4096
 #: The module that calls functions.
 _CALLER = "leman_executor.worker.evaluator"
-#: Modules that are left out in front of a class name.
+#: Modules omitted in front of a class name.
 _PLAIN = frozenset(
     {"builtins", "__main__", "leman_executor.worker.call_guards", _CALLER, "leman_executor.worker.user_errors"}
 )
 
 
 def error_names(error: BaseException) -> set[str]:
-    """Return the names of an error's class and its bases, with and without modules: what an error rule may call it."""
+    """Return the names of an error's class and bases, with and without modules, for error rules to match."""
     if isinstance(error, ServerError):
         return error.names
     return {n for c in type(error).__mro__ for n in (c.__name__, f"{c.__module__}.{c.__qualname__}")}
 
 
 def to_row_failure(error: BaseException, fragment_id: int, offset: int, attempt: int) -> RowError:
-    """Return an error as the error store keeps it."""
+    """Return an error in the form that the error store keeps."""
     if isinstance(error, ServerError):
         name, trace = error.kind, _storable(error.traceback)
     else:
@@ -147,7 +142,7 @@ def _named(error: BaseException) -> str:
 
 
 def _trace(error: BaseException) -> str:
-    # our own frames come first; the author wants theirs
+    # skip our own frames, which come first
     first = error.__traceback__.tb_next if error.__traceback__ else None
     while first is not None and first.tb_frame.f_globals.get("__name__") == _CALLER:
         first = first.tb_next
@@ -155,19 +150,19 @@ def _trace(error: BaseException) -> str:
 
 
 def hints(error: BaseException) -> str:
-    """Return what may be the matter, and what to do, where a function is at fault only in the place where it runs."""
+    """Return advice for errors that a function only raises where it runs."""
     return missing_module(error) + null_hint(error) + _other_folder(error) + _no_variable(error)
 
 
 def missing_module(error: BaseException) -> str:
-    """Return which Python lacks a module, where that is what is wrong, and what to do."""
+    """Return which Python lacks a module, and what to do, if that is the error."""
     if not isinstance(error, ModuleNotFoundError):
         return ""
     return f" (functions run in {sys.executable}: install it there, or run the services by the Python that has it)"
 
 
 def null_hint(error: BaseException) -> str:
-    """Return what may be the matter where a function does something with None."""
+    """Return advice if the function used None as another value."""
     if not isinstance(error, TypeError | AttributeError) or "NoneType" not in error_text(error):
         return ""
     return " (where an input is NULL the function is given None: have it return None for that, or another value)"
@@ -181,7 +176,7 @@ def _other_folder(error: BaseException) -> str:
 
 
 def _no_variable(error: BaseException) -> str:
-    """Return how a function is given a variable of the environment, where it asked for one that is not set."""
+    """Return how to pass an environment variable to a function, if it read an unset one."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
@@ -193,20 +188,20 @@ def _no_variable(error: BaseException) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return the message; a stand-in where the exception cannot give it."""
+    """Return an exception's message, or a substitute if it cannot be formatted."""
     try:
         return _storable(str(error))
-    except BaseException:  # noqa: BLE001 its class may be a user's
+    except BaseException:  # noqa: BLE001 the class may be a user's
         return f"<no message: {type(error).__name__}.__str__ raised>"
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the class and the message of what ended a task, for whoever asked for it."""
+    """Return class and message of the error that ended a task."""
     return f"{type(error).__name__}: {error_text(error)}"
 
 
 def _storable(any_text: str) -> str:
-    """Return a text that UTF-8 can hold, as half of a surrogate pair is escaped, and without values of `env`."""
+    """Make a text storable: escape lone surrogates and mask values of `env`."""
     return masked.out_of(any_text).encode(errors="backslashreplace").decode()
 
 
@@ -215,8 +210,8 @@ def _short(long: str) -> str:
 
 
 def format_value(value: object) -> str:
-    """Return a value that a function returned, for a person to read."""
+    """Format a function's return value for display."""
     try:
         return _short(_storable(repr(value)))
-    except Exception:  # noqa: BLE001 its class may be a user's
+    except Exception:  # noqa: BLE001 the class may be a user's
         return "an object whose repr raised"

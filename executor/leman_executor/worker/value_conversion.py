@@ -1,8 +1,8 @@
-"""Converts Python values and Arrow arrays to a column's type. What does not fit is refused, never cut off in silence.
+"""Convert Python values and Arrow arrays to a column's type, and reject values that do not fit.
 
-pyarrow alone takes 1.5 for an integer as 1, a time without a zone as UTC, a time of day for a date, microseconds for
-seconds, a number for a time, bytes for a text and a text for bytes, a text for a list of letters or an empty struct, a
-number beyond float32 as infinity.
+pyarrow alone converts silently: 1.5 to the integer 1, a naive time to UTC, a time of day to a date, microseconds to
+seconds, a number to a time, bytes to text and text to bytes, text to a list of letters or an empty struct, a number
+beyond float32 to infinity.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from leman_executor.worker.user_errors import error_text as user_text
 #: What pyarrow raises for a value that it cannot convert.
 CONVERSION_ERRORS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 
-#: How many microseconds are in a unit.
+#: Microseconds per unit.
 _MICROSECONDS = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
-#: Types whose values nothing can change. Subclasses are not among them: they may convert to something else later.
+#: Types with immutable values. Subclasses are excluded, as they may convert to something else later.
 LASTING = frozenset(
     {
         *(type(None), bool, int, float, complex, str, bytes, decimal.Decimal, uuid.UUID),
@@ -50,7 +50,7 @@ LASTING = frozenset(
         *(np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64),
     }
 )
-#: The Python types whose values pyarrow converts as they are; it rounds integers to the nearest half.
+#: The Python types whose values pyarrow converts exactly, except that it rounds integers to the nearest half.
 _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
     (is_text, frozenset({type(None), str})),
     (is_binary, frozenset({type(None), bytes})),
@@ -59,7 +59,7 @@ _SAFE: list[tuple[Callable[[pa.DataType], bool], frozenset[type]]] = [
 ]
 _WHOLE = (int, np.integer)
 _TRUTH = "a truth value is no number: return int(...), or give data_type=pa.bool_()"
-_NOT_WHOLE = (bool, np.timedelta64)  # Python and numpy count them among their integers
+_NOT_WHOLE = (bool, np.timedelta64)  # Python and numpy count these as integers
 _BYTES = (bytes, bytearray, memoryview)
 _TRUTHS = (bool, np.bool_)
 _NO_FLOATS = frozenset({*_TRUTHS, decimal.Decimal})
@@ -68,20 +68,20 @@ _TEMPORAL = (pt.is_timestamp, pt.is_date, pt.is_time, pt.is_duration)
 
 
 class Converter:
-    """Makes arrays of one type of Python values."""
+    """Make arrays of one type from Python values."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.kind = kind
         python_type = _python_type(kind)
         self._bits = isinstance(kind, pa.Bool8Type)
-        #: What makes the arrays that are cast to the type; None: pyarrow makes them of the type itself.
+        #: The type of arrays that are then cast; None: pyarrow makes arrays of the type itself.
         self._inner = None if self._bits or python_type == kind else Converter(python_type)
         self._storage = without_extensions(kind)
-        #: Whether it is a list whose items can be nothing but Python's and numpy's own numbers.
+        #: Whether the type is a list whose items can only be Python's and numpy's own numbers.
         self.is_flat = _is_list(self._storage) and pt.is_floating(self._storage.value_type)
         lossless = frozenset() if self._inner or self._bits else frozenset(t for t in LASTING if _is_lossless(t, kind))
         self._types_suffice = bool(lossless)
-        #: Types whose values nothing can change. Where `_types_suffice`, pyarrow converts them without a loss, too.
+        #: Types with immutable values. With `_types_suffice`, pyarrow also converts them without loss.
         self.plain_types = lossless or LASTING
         self._has_floats = has_floats(kind)
         self._has_json = holds_type(kind, lambda inner: isinstance(inner, pa.JsonType))
@@ -91,7 +91,7 @@ class Converter:
 
         Args:
             values: The values.
-            are_plain: All are of `plain_types`.
+            are_plain: Whether all values are of `plain_types`.
 
         Raises:
             Exception: One of CONVERSION_ERRORS, for a value that the type cannot hold.
@@ -111,7 +111,7 @@ class Converter:
             _check_all(values, kind)
         if self._has_json:
             check_json(made)
-        if made.type != kind:  # pyarrow widens the index of a dictionary that is full
+        if made.type != kind:  # pyarrow widens the index of a full dictionary
             raise ValueError(f"the values need the type {made.type}: use a wider index type")
         return made
 
@@ -126,12 +126,12 @@ def to_array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 
 
 def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
-    """Say why a value that a function returned is not of the type, in words of Python where pyarrow has its own.
+    """Return why a function's return value does not fit the type, with advice for Python users.
 
     Args:
-        value: what `to_array` refused.
-        kind: the type.
-        error: what it raised.
+        value: The value that `to_array` rejected.
+        kind: The type.
+        error: The error of `to_array`.
     """
     if is_text(kind) and not isinstance(value, str):
         how = "decode() the bytes" if isinstance(value, _BYTES) else "return str(...)"
@@ -146,7 +146,7 @@ def refusal(value: Any, kind: pa.DataType, error: Exception) -> str:
 
 
 def _as_dict(value: Any) -> str:
-    """Say how an object that has fields is made a dict; empty where it has none that are known."""
+    """Return how to convert an object with fields to a dict; empty if its class is unknown."""
     if callable(getattr(value, "model_dump", None)):
         return "the model's model_dump()"
     if dataclasses.is_dataclass(value):
@@ -157,10 +157,10 @@ def _as_dict(value: Any) -> str:
 
 
 def cast(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array as another type.
+    """Cast an array to another type.
 
     Raises:
-        Exception: One of CONVERSION_ERRORS, where the types have nothing in common or a value would be changed.
+        Exception: One of CONVERSION_ERRORS, if the types have nothing in common or a value would change.
     """
     if array.type == kind:
         check_json(array)
@@ -177,9 +177,9 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _python_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that pyarrow makes arrays of from Python values, where it cannot make them of the type itself.
+    """Return the type of arrays that pyarrow can make from Python values, if it cannot make the type itself.
 
-    That is so for extension types inside of others, and for those whose meaning it does not know.
+    It cannot for nested extension types, and for those whose meaning it does not know.
     """
     if isinstance(kind, pa.OpaqueType):
         return without_extensions(kind)
@@ -200,7 +200,7 @@ def _check_all(values: Iterable[Any], kind: pa.DataType) -> None:
 
 
 def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
-    """Tell whether pyarrow might change a value without an error; cheap for values of the plain Python type."""
+    """Return whether pyarrow might change a value silently; cheap for values of the plain Python type."""
     kind = _bare(kind)
     if pt.is_nested(kind):
         return _nested_may_lose([value for value in values if value is not None], kind)
@@ -210,7 +210,7 @@ def _may_lose(values: Iterable[Any], kind: pa.DataType) -> bool:
 
 
 def _bare(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the values themselves: without extensions, and not in a dictionary."""
+    """Return the type of the values themselves, without extensions and dictionaries."""
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     return _bare(kind.value_type) if pt.is_dictionary(kind) else kind
@@ -223,10 +223,9 @@ def _nested_may_lose(present: list[Any], kind: pa.DataType) -> bool:
 
 
 def _in_order(value: Any, kind: pa.DataType) -> Any:
-    """Return a value with Python's own lists and dicts in place of other containers, and times in the type's unit.
+    """Replace other containers in a value by Python lists and dicts, and convert times to the type's unit.
 
-    pyarrow takes the items of a pandas Series by their labels, those of a set in any order, and of a frame the names
-    of its columns.
+    pyarrow reads the items of a pandas Series by label, those of a set in any order, and a frame as its column names.
 
     Raises:
         TypeError: A container has no order, or has columns.
@@ -265,7 +264,7 @@ def _pair_in_order(pair: Any, kind: pa.DataType) -> Any:
 
 
 def _items_of(value: Any) -> Iterable[Any] | None:
-    """Return the items of what stands for a list, by their position; None where it is no list.
+    """Return the items of a list-like value by position; None if it is not list-like.
 
     Raises:
         TypeError: It has no order, or it has columns.
@@ -282,8 +281,8 @@ def _items_of(value: Any) -> Iterable[Any] | None:
     if isinstance(value, pa.Array | pa.ChunkedArray):
         return list(value.to_pylist())
     if isinstance(value, np.ma.MaskedArray):
-        return list(value.tolist())  # None for what is masked
-    if hasattr(value, "__array__"):  # of numpy, or what numpy takes for one: of pandas, xarray or torch
+        return list(value.tolist())  # masked items become None
+    if hasattr(value, "__array__"):  # of numpy, or convertible to it: pandas, xarray, torch
         value = np.asarray(value)
         value = value.tolist() if value.ndim == 1 and value.dtype.kind not in "mM" else value
     try:
@@ -293,7 +292,7 @@ def _items_of(value: Any) -> Iterable[Any] | None:
 
 
 def _in_unit(value: Any, kind: pa.DataType) -> Any:
-    """Return a time as pyarrow takes it: numpy's in the unit of the type, a date as its midnight, and NaT as None.
+    """Convert a time for pyarrow: numpy's to the type's unit, a date to its midnight, and NaT to None.
 
     Raises:
         ValueError: The unit cannot hold it.
@@ -308,7 +307,7 @@ def _in_unit(value: Any, kind: pa.DataType) -> Any:
     if np.isnat(value):
         return None
     if duration != pt.is_duration(kind) or pt.is_time(kind) or (pt.is_timestamp(kind) and kind.tz is not None):
-        return value  # `_temporal_fault` says what is wrong
+        return value  # `_temporal_fault` reports it
     unit = "D" if pt.is_date(kind) else kind.unit
     if duration and np.datetime_data(value.dtype)[0] in "YM":
         raise ValueError(f"{value!r} is no duration of {kind}: how long it is depends on the calendar")
@@ -319,14 +318,14 @@ def _in_unit(value: Any, kind: pa.DataType) -> Any:
 
 
 def _is_lossless(sort: type, kind: pa.DataType) -> bool:
-    """Tell whether pyarrow converts each value of a Python type to an Arrow type, or refuses it by itself."""
+    """Return whether pyarrow converts every value of a Python type to an Arrow type exactly, or rejects it."""
     if pt.is_nested(kind) or pt.is_temporal(kind) or pt.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
         return False
     return not _may_lose_any(frozenset({sort}), kind)
 
 
 def _may_lose_any(found: abc.Set[type], kind: pa.DataType) -> bool:
-    """Tell whether pyarrow might change a value of these types silently; `kind` is neither nested nor a time."""
+    """Return whether pyarrow might change a value of these types silently; `kind` is neither nested nor a time."""
     if pt.is_integer(kind):
         return not all(sort is type(None) or _is_whole(sort) for sort in found)
     for is_kind, safe in _SAFE:
@@ -374,16 +373,16 @@ def _lists_may_lose(lists: list[Any], kind: pa.DataType) -> bool:
         return True
     if pt.is_boolean(kind):
         return False
-    if pt.is_float32(kind) or pt.is_float64(kind):  # to look at each of many numbers takes as long as converting them
+    if pt.is_float32(kind) or pt.is_float64(kind):  # checking each number takes as long as converting them
         return any(value and type(value[0]) in _TRUTHS for value in lists)
     try:
         return _may_lose(itertools.chain.from_iterable(lists), kind)
-    except TypeError:  # not a list at all: pyarrow says so
+    except TypeError:  # not a list at all: pyarrow reports it
         return False
 
 
 def _fault(value: Any, kind: pa.DataType) -> str:
-    """Say what would be lost of a value; empty where nothing would, and where pyarrow refuses it by itself."""
+    """Return what a conversion would lose of a value; empty if nothing, or if pyarrow rejects it."""
     if isinstance(kind, pa.BaseExtensionType):
         return _fault(value, kind.storage_type)
     if pt.is_dictionary(kind):
@@ -396,7 +395,7 @@ def _fault(value: Any, kind: pa.DataType) -> str:
 
 def _integer_fault(value: Any, _kind: pa.DataType) -> str:
     value = _plain(value)
-    # int() also takes addresses and uuids, and cuts off fractions of floats and decimals
+    # int() also accepts addresses and uuids, and truncates floats and decimals
     if isinstance(value, _TRUTHS):
         return _TRUTH
     whole = _is_whole(type(value)) or (not isinstance(value, (str, bytes, *_NOT_WHOLE)) and bool(int(value) == value))
@@ -419,7 +418,7 @@ def _decimal_fault(value: Any, _kind: pa.DataType) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a pyarrow value as one of Python's, and any other as it is."""
+    """Convert a pyarrow scalar to a Python value; return other values unchanged."""
     return value.as_py() if isinstance(value, pa.Scalar) else value
 
 
@@ -457,7 +456,7 @@ def _struct_fault(value: Any, kind: pa.DataType) -> str:
     if isinstance(value, str | bytes):
         return f"a {type(value).__name__} is no struct"
     fields = {field.name: field.type for field in kind}
-    if isinstance(value, tuple):  # its values stand for the fields in order
+    if isinstance(value, tuple):  # its values are the fields in order
         value = dict(zip(fields, value, strict=True))
     elif isinstance(value, list):
         value = dict(value)
@@ -517,5 +516,5 @@ _FAULTS: list[tuple[Callable[[pa.DataType], bool], Callable[[Any, pa.DataType], 
 
 
 def _items(lists: pa.Array) -> pa.Array:
-    """Return the values in lists; pyarrow cannot leave out those under a NULL where structs hold extension types."""
+    """Return the values in lists. pyarrow cannot leave out those under a NULL if structs hold extension types."""
     return (lists.drop_null() if lists.null_count else lists).flatten()

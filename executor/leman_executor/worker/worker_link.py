@@ -1,14 +1,12 @@
 """The link between an executor and a worker: its messages, and the sockets that carry them.
 
-What a worker sends to its executor: JSON behind a length of four bytes; the answer is a WorkUnit, or null.
+A worker sends JSON after a length of four bytes. The executor answers the first message with a `WorkContext`: the job's
+secrets travel on this link, never through Spark. It answers later ones with a WorkUnit, or null if there are no more.
+Null during a unit asks the worker to give the unit back as it is. A WorkUnit without work updates the access to object
+stores, and may come at any time.
 
-The answer to the first message is a `WorkContext`: secrets of the job travel on this link, and never with Spark.
-Null that comes while a unit is at work says that this one is to be given back as far as it is. A WorkUnit without work
-says how object stores are reached from now on, and comes at any time.
-
-The link between an executor and a worker: bytes on a socket, over TLS where the worker is on another machine.
-
-The executor makes a certificate when it starts, and its workers trust that one alone: Spark tells them which.
+A link to another machine uses TLS. The executor makes a certificate when it starts, which is the only one that its
+workers trust; Spark delivers it to them.
 """
 
 from __future__ import annotations
@@ -35,27 +33,27 @@ LENGTH_BYTES = 4
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """The first message of a worker."""
 
-    #: Of the job, see `leman_core.model.keys.job_key`.
+    #: The job's key, see `leman_core.model.keys.job_key`.
     job_key: str
     secret: str
-    #: The name of the worker, for people.
+    #: The worker's name, for display.
     worker: str = ""
 
 
 class WorkerTask(msgspec.Struct, frozen=True):
-    """What the Spark task of a worker is told: how it reaches its executor, and no other secret."""
+    """The arguments of a worker's Spark task: how to reach its executor, and no other secret."""
 
     host: str
     port: int
     hello: Hello
-    #: The only one that the executor may show, in PEM; empty: the link is in the clear.
+    #: The only certificate that the executor may show, in PEM; empty: the link is not encrypted.
     certificate: str = ""
     #: Names one version of a function in one environment; a process that runs it may run no other.
     function: str = ""
 
 
 class Running(msgspec.Struct, frozen=True, tag="running"):
-    """How far the unit at hand is."""
+    """The progress of the current unit."""
 
     report: ProgressReport
 
@@ -67,11 +65,11 @@ class InFlight(msgspec.Struct, frozen=True, tag="in_flight"):
 
 
 class Alive(msgspec.Struct, frozen=True, tag="alive"):
-    """The worker is at work, even where it has nothing else to report."""
+    """A sign of life of a worker that has nothing else to report."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What became of the unit."""
+    """The outcome of the unit."""
 
     outcome: UnitOutcome
 
@@ -80,30 +78,30 @@ WorkerMessage = Hello | Running | InFlight | Alive | Done
 
 
 def framed(message: object) -> bytes:
-    """Return a message as it is sent: its length, then its JSON."""
+    """Encode a message with its length prefix."""
     data = msgspec.json.encode(message)
     return len(data).to_bytes(LENGTH_BYTES, "big") + data
 
 
 _CONNECT_SECONDS = 30.0
 _CHUNK = 1 << 18
-#: For clocks that differ; a certificate is not used for longer than its executor lives.
+#: Allows for clocks that differ. The certificate is only used while its executor lives.
 _EARLIER_DAYS, _VALID_DAYS = 7, 3650
 
 
 class Link(Protocol):
-    """A worker's side of the link. One thread reads at a time; others may send meanwhile."""
+    """A worker's side of the link. One thread reads at a time; others may send concurrently."""
 
     def send(self, data: bytes) -> None:
         """Send all of the data."""
         ...
 
     def receive(self, most: int) -> bytes:
-        """Wait for up to `most` bytes and return them; nothing at the end."""
+        """Wait for up to `most` bytes and return them; return no bytes at the end."""
         ...
 
     def has_data(self) -> bool:
-        """Tell, without waiting, whether `receive` returns data at once.
+        """Return, without waiting, whether `receive` returns data at once.
 
         Raises:
             OSError: No data has come, or the executor is gone.
@@ -116,7 +114,7 @@ class Link(Protocol):
 
 
 class PlainLink:
-    """A link in the clear."""
+    """An unencrypted link."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
@@ -130,22 +128,22 @@ class PlainLink:
 class TlsLink:
     """A link over TLS.
 
-    The session works on memory, not on the socket: a thread that waits for data does not keep another from sending.
+    The session works on memory, not on the socket, so that a thread that waits for data does not block senders.
 
     Args:
-        connection: It is connected.
-        certificate: The only one that the executor may show, in PEM.
+        connection: The connected socket.
+        certificate: The only certificate that the executor may show, in PEM.
 
     Raises:
         OSError: The other side shows another certificate, or none.
     """
 
     def __init__(self, connection: socket.socket, certificate: str) -> None:
-        import ssl  # noqa: PLC0415 workers of this machine start sooner without
+        import ssl  # noqa: PLC0415 imported here, as workers of this machine start faster without it
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # the certificate is the name
+        context.check_hostname = False  # the certificate is the identity
         context.load_verify_locations(cadata=certificate)
         self._socket = connection
         self.fileno = connection.fileno
@@ -197,12 +195,12 @@ class TlsLink:
             else:
                 break
             finally:
-                if self._to_send.pending:  # the last message, or why the certificate is refused
+                if self._to_send.pending:  # the last message, or the alert of a rejected certificate
                     with contextlib.suppress(OSError):
                         self._socket.sendall(self._to_send.read())
 
     def _decrypt(self) -> bytes | None:
-        """Return what can be read; nothing at the end, None where more has to come."""
+        """Return decrypted bytes: empty at the end, None if more must come first."""
         with self._using:
             try:
                 return self._session.read(_CHUNK)
@@ -212,7 +210,7 @@ class TlsLink:
                 return b""
 
     def _take_in(self, flags: int = 0) -> bool:
-        """Take in what the executor has sent; return False at the end."""
+        """Receive encrypted data from the executor; return False at the end."""
         data = self._socket.recv(_CHUNK, flags)
         with self._using:
             self._received.write(data)
@@ -221,7 +219,7 @@ class TlsLink:
 
 @contextlib.contextmanager
 def connect_to_executor(host: str, port: int, certificate: str) -> Iterator[Link]:
-    """Connect to an executor; `certificate`: see `TlsLink`, empty for a link in the clear.
+    """Connect to an executor; `certificate` is as for `TlsLink`, empty for an unencrypted link.
 
     Raises:
         OSError: The executor cannot be reached, or is another one.
@@ -235,11 +233,11 @@ def connect_to_executor(host: str, port: int, certificate: str) -> Iterator[Link
 
 
 def executor_tls() -> tuple[ssl.SSLContext, str]:
-    """Make a certificate for this process, and return how it is served, with its PEM.
+    """Make a certificate for this process; return the server's TLS context and the certificate in PEM.
 
-    The key is in no file afterwards.
+    Afterwards the key is in no file.
     """
-    import ssl  # noqa: PLC0415 an executor without a cluster starts sooner without
+    import ssl  # noqa: PLC0415 imported here, as an executor without a cluster starts faster without it
     from datetime import UTC, datetime, timedelta  # noqa: PLC0415
 
     from cryptography import x509  # noqa: PLC0415
@@ -261,8 +259,8 @@ def executor_tls() -> tuple[ssl.SSLContext, str]:
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.num_tickets = 0  # no session is resumed
-    with tempfile.TemporaryDirectory() as folder:  # of this user alone; Python's ssl reads keys from files
+    context.num_tickets = 0  # sessions are not resumed
+    with tempfile.TemporaryDirectory() as folder:  # readable by this user only; Python's ssl reads keys from files
         path = Path(folder, "executor.pem")
         path.write_bytes(in_clear + certificate)
         context.load_cert_chain(path)

@@ -1,4 +1,4 @@
-"""One worker, in the process of its function: it runs units until there are none. Imports no gRPC and no Spark."""
+"""One worker in the process of its function: run units until there are none. Imports neither gRPC nor Spark."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from leman_executor.worker.worker_link import (
 )
 
 _STRAY = 125
-#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+#: Made at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _worker_tasks, _contexts = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(WorkContext)
 _units: msgspec.json.Decoder[WorkUnit | None] = msgspec.json.Decoder(WorkUnit | None)
 
@@ -59,7 +59,7 @@ class ExecutorConnection:
     _at_work: threading.Event = field(default_factory=threading.Event)
     _over: threading.Event = field(default_factory=threading.Event)
     _reading: threading.Lock = field(default_factory=threading.Lock)
-    #: What came while nobody waited for a unit.
+    #: Messages received while the worker was not waiting for a unit.
     _held: deque[WorkUnit | None] = field(default_factory=deque)
     _pid: int = field(default_factory=os.getpid)
 
@@ -67,7 +67,7 @@ class ExecutorConnection:
         """Send a message.
 
         Raises:
-            OSError: The executor is gone: the worker has no reason to go on then.
+            OSError: The executor is gone, so the worker should end.
         """
         self._check_process()
         data = framed(message)
@@ -79,16 +79,16 @@ class ExecutorConnection:
         self.say(Running(report))
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Send the rows that are in flight, or were stored."""
+        """Send the rows that are in flight or were stored."""
         self.say(InFlight(in_flight))
 
     def asked_to_stop(self) -> bool:
-        """Tell whether the executor has sent, although the worker is at work, that it has no more units."""
+        """Return whether the executor has sent, during a unit, that there are no more units."""
         self.take_in()
         return bool(self._held) and self._held[0] is None
 
     def take_in(self) -> None:
-        """Take in what the executor has sent; wait for nothing."""
+        """Receive the messages that have arrived, without waiting."""
         self._check_process()
         with self._reading:
             while self._is_there():
@@ -97,10 +97,10 @@ class ExecutorConnection:
                     self._held.append(unit)
 
     def context(self) -> WorkContext:
-        """Wait for what holds for all units: the first that the executor sends.
+        """Wait for the context of all units, the executor's first message.
 
         Raises:
-            OSError: The executor is gone, or does not let the worker in.
+            OSError: The executor is gone, or rejects the worker.
         """
         data = self._message()
         if data is None:
@@ -108,7 +108,7 @@ class ExecutorConnection:
         return _contexts.decode(data)
 
     def next_unit(self) -> WorkUnit | None:
-        """Wait for a unit; return None where the job is done, or the executor is gone."""
+        """Wait for a unit; return None if the job is done or the executor is gone."""
         with self._reading:
             unit = self._held.popleft() if self._held else self._receive()
             while unit is not None and not unit.works:
@@ -116,7 +116,9 @@ class ExecutorConnection:
             return unit
 
     def _receive(self) -> WorkUnit | None:
-        """Wait for what the executor sends, and heed how stores are reached; None: no more, or the executor is gone."""
+        """Wait for a message and apply updates of store access; return None if there are no more units or the
+        executor is gone.
+        """
         data = self._message()
         unit = None if data is None else _units.decode(data)
         if unit is not None and unit.stores:
@@ -124,26 +126,23 @@ class ExecutorConnection:
         return unit
 
     def _message(self) -> bytes | None:
-        """Wait for the executor's next message; None: it is gone."""
+        """Wait for the executor's next message; return None if it is gone."""
         head = self._read(LENGTH_BYTES)
         return None if head is None else self._read(int.from_bytes(head, "big"))
 
     def _is_there(self) -> bool:
         try:
             return self._link.has_data()
-        except OSError:  # nothing is there, or the executor is gone: who tells it something will notice
+        except OSError:  # no data yet, or the executor is gone, which the next send notices
             return False
 
     def _check_process(self) -> None:
         if os.getpid() != self._pid:
-            os._exit(_STRAY)  # a function forked, and its child came back here: the worker is its parent
+            os._exit(_STRAY)  # the function forked, and its child returned here; the worker is its parent
 
     @contextlib.contextmanager
     def beating(self, seconds: float) -> Iterator[None]:
-        """Tell the executor every so many seconds, from a thread, that the worker is alive; only while it is at work.
-
-        0 seconds: never.
-        """
+        """Send a sign of life every `seconds` from a thread while the worker is at work; 0 disables it."""
         heartbeats = threading.Thread(target=self._say_alive, args=(seconds,), name="heartbeats", daemon=True)
         if seconds:
             heartbeats.start()
@@ -164,7 +163,7 @@ class ExecutorConnection:
             self._at_work.clear()
 
     def _say_alive(self, seconds: float) -> None:
-        with contextlib.suppress(OSError):  # the worker will notice itself
+        with contextlib.suppress(OSError):  # the next send notices that the executor is gone
             while not self._over.wait(seconds):
                 if self._at_work.is_set():
                     self.take_in()
@@ -182,7 +181,7 @@ class ExecutorConnection:
 
 
 class WorkerState:
-    """What the units of one worker share."""
+    """State that the units of one worker share."""
 
     def __init__(self, context: WorkContext) -> None:
         self._context = context
@@ -219,13 +218,13 @@ class WorkerState:
 
 
 def run_task(worker_task_json: str) -> int:
-    """Run the task of a worker; return how many units it ran."""
+    """Run the task of a worker; return the number of its units."""
     worker_task = _worker_tasks.decode(worker_task_json)
     return run_worker(worker_task)
 
 
 def run_worker(task: WorkerTask) -> int:
-    """Run units until there are none; return how many."""
+    """Run units until there are none; return their number."""
     units = 0
     with connect_to_executor(task.host, task.port, task.certificate) as link:
         connection = ExecutorConnection(link)
