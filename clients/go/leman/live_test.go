@@ -48,6 +48,27 @@ func read(t *testing.T, table *Table, options ...ReadOption) []int64 {
 	return values(t, rows)
 }
 
+// A value that is larger than any message comes in pieces. The test that runs this one has made the table.
+func TestLiveLargeValue(t *testing.T) {
+	if os.Getenv("LEMAN_LARGE") == "" {
+		t.Skip("LEMAN_LARGE names no table")
+	}
+	rows, err := live(t).Table(os.Getenv("LEMAN_LARGE")).Read(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Release()
+	var sizes []int
+	for rows.Next() {
+		values := rows.RecordBatch().Column(0).(*array.LargeBinary)
+		for i := range values.Len() {
+			sizes = append(sizes, len(values.Value(i)))
+			check(t, bytes.Count(values.Value(i), []byte("x")) == len(values.Value(i)), "other bytes")
+		}
+	}
+	check(t, rows.Err() == nil && slices.Equal(sizes, []int{300_000_000, 1}), "%v %v", sizes, rows.Err())
+}
+
 func TestLiveRows(t *testing.T) {
 	db, ctx := live(t), t.Context()
 	table := filled(t, db, "números", 100_000)

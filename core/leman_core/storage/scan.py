@@ -39,7 +39,7 @@ from leman_core.storage.lance_tables import field_ids, file_format
 from leman_core.storage.locations import in_object_store
 from leman_core.storage.opening import open_by_manifest, open_checked, open_version
 from leman_core.storage.panics import is_panic, panics_as_errors
-from leman_core.storage.storage_errors import storage_failed
+from leman_core.storage.storage_errors import error_text, storage_failed
 
 
 @contextmanager
@@ -217,9 +217,11 @@ class FragmentReader:
     def read(
         self, fragment_id: int, covered: RowRange, columns: Columns, *, deletions: bool, where: str = ""
     ) -> Iterator[Chunk]:
-        """Yield chunks in order that together cover `covered`: at most 65,536 physical rows and about 16 MB each.
+        """Yield chunks in order that together cover `covered`, of at most 65,536 physical rows each.
 
-        Blobs are read as their bytes.
+        A chunk has some 16 MB where the sizes of the files tell how wide rows are. Where values are well compressed, or
+        of uneven width, it may have more, for text and bytes up to the 2 GiB that a batch can hold; what is larger is
+        read with fewer rows at once. Blobs are read as their bytes.
 
         Args:
             columns: names, or names mapped to SQL expressions; those are evaluated only for rows that are returned, and
@@ -274,6 +276,19 @@ class FragmentReader:
                 blob_handling=_BLOBS_AS_BYTES,
             )
             return concatenate(scanner.to_table().column(column).chunks)
+
+    def values_in_parts(self, fragment_id: int, covered: RowRange, column: str) -> Iterator[tuple[RowRange, pa.Array]]:
+        """Yield what `values` returns: at once, or in parts of the range where one array cannot hold the values."""
+        try:
+            values = self.values(fragment_id, covered, column)
+        except LemanError as error:
+            if covered.rows == 1 or not is_overflow(error):
+                raise
+        else:
+            yield covered, values
+            return
+        for part in split_range(covered, fewer_rows(covered.rows)):
+            yield from self.values_in_parts(fragment_id, part, column)
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
@@ -512,7 +527,7 @@ def batches_in_parts(
 
 def is_overflow(error: BaseException) -> bool:
     """Tell whether Lance or pyarrow refuses a batch or an array for its size: fewer rows can be held at once."""
-    return _OVERFLOW in str(error).casefold()
+    return _OVERFLOW in error_text(error).casefold()
 
 
 def fewer_rows(rows: int) -> int:

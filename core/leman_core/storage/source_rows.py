@@ -28,7 +28,7 @@ from leman_core.functions.arrow_values import single_batch
 from leman_core.model import view_metadata
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, distinct, isin, isin_sorted
 from leman_core.model.row_positions import RowAddress, RowRange, addresses_of, fragments_of, offsets_of, split_range
-from leman_core.model.service_errors import Aborted, DataLoss, NotFound
+from leman_core.model.service_errors import Aborted, DataLoss, LemanError, NotFound
 from leman_core.model.table import DataFile, Fragment
 from leman_core.model.view import IS_SET
 from leman_core.sql import expressions
@@ -40,7 +40,7 @@ from leman_core.storage.lance_tables import INCARNATION_KEY, snapshot_of
 from leman_core.storage.manifest import ids_at, inline_row_ids_of, read_fragments
 from leman_core.storage.opening import open_version
 from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.scan import CHUNK_ROWS, EXPRESSION_ROWS, Chunk, Columns, FragmentReader
+from leman_core.storage.scan import CHUNK_ROWS, EXPRESSION_ROWS, Chunk, Columns, FragmentReader, fewer_rows, is_overflow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -258,9 +258,20 @@ class SourceRows:
         with self._reading():
             try:
                 return self._values(ids, columns)
-            except LANCE_ERRORS:
-                self._blame(ids, columns)
+            except LANCE_ERRORS as error:
+                if not is_overflow(error):
+                    self._blame(ids, columns)
                 raise
+
+    def take_first(self, ids: Ids, columns: Mapping[str, str]) -> pa.RecordBatch:
+        """Return what `take` does, of as many of the rows, from the first on, as one batch can hold; at least one."""
+        while True:
+            try:
+                return self.take(ids, columns)
+            except LemanError as error:
+                if len(ids) < 2 or not is_overflow(error):
+                    raise
+            ids = ids[: fewer_rows(len(ids))]
 
     def matching_rows(
         self, where: str, fragments: Collection[int], columns: Mapping[str, str], most_bytes: int

@@ -146,7 +146,9 @@ def _compared(
     while at < len(ids) and not stop.is_set():
         part = ids[at : at + step]
         part = part[: min(rows.within(part, columns, _MOST_BYTES) for rows in (then, now))]
-        before, after = (rows.take(part, columns) for rows in (then, now))
+        after = now.take_first(part, columns)
+        before = then.take_first(part[: after.num_rows], columns)
+        part, after = part[: before.num_rows], after.slice(0, before.num_rows)
         pairs = zip(before.columns, after.columns, strict=True)
         yield at, np.logical_and.reduce([equal_rows(*pair) for pair in pairs])
         step = rows_within(_MOST_BYTES, after)
@@ -166,9 +168,9 @@ class EarlierColumns:
         while at < len(own_ids):
             part = own_ids[at : at + min(step, most_rows)]
             part = part[: self._rows.within(part, columns, most_bytes)]
-            batch = self._rows.take(part, columns)
+            batch = self._rows.take_first(part, columns)
             step = rows_within(most_bytes, batch)
-            at += len(part)
+            at += batch.num_rows
             yield batch.column(column)
 
 

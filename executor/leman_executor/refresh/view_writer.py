@@ -26,10 +26,11 @@ import xxhash
 from leman_core.functions.arrow_values import concatenate
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_positions import fragments_of, offsets_of
-from leman_core.model.service_errors import Aborted, Unavailable
+from leman_core.model.service_errors import Aborted, LemanError, Unavailable
 from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID, RefreshPlan, ResolvedFunction
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import view_data_files as view_files
+from leman_core.storage.scan import fewer_rows, is_overflow
 from leman_core.storage.scratch_table import ScratchTable
 from leman_core.storage.source_rows import SourceRows
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
@@ -259,7 +260,11 @@ class ViewWriter:
             part = rows.part(at, at + step)
             if not self._knows(part):
                 part = part.part(0, self._source.within(part.ids, self._selected, _BATCH_BYTES))
-            columns = self._columns(part)
+            try:
+                columns = self._columns(part)
+            except LemanError as error:
+                step = _fewer(part, error)
+                continue
             batch = pa.RecordBatch.from_arrays([_as(columns[f.name], f.type) for f in schema], schema=schema)
             step = rows_within(_BATCH_BYTES, batch)
             at += len(part.ids)
@@ -285,8 +290,9 @@ class ViewWriter:
     def _taken(self, part: ScratchValues) -> pa.RecordBatch:
         if self._known is not None and self._knows(part):
             return self._known.slice(part.at, len(part.ids))
+        taken = self._source.take(part.ids, self._selected)
         self.rows_read += len(part.ids)
-        return self._source.take(part.ids, self._selected)
+        return taken
 
     def _computed(self, rows: ScratchValues) -> Iterator[pa.RecordBatch]:
         """Yield the function columns only."""
@@ -295,7 +301,11 @@ class ViewWriter:
             part = rows.part(at, at + step)
             if self._scratch is None:
                 raise RuntimeError("function columns without a scratch table")
-            batch = self._scratch.values(self._functions, part.at, len(part.ids))
+            try:
+                batch = self._scratch.values(self._functions, part.at, len(part.ids))
+            except LemanError as error:
+                step = _fewer(part, error)
+                continue
             step = rows_within(_BATCH_BYTES, batch)
             at += len(part.ids)
             yield batch
@@ -313,6 +323,13 @@ class ViewWriter:
                 fresh = [b.select(schema.names) for b in new(rows.part(first, last))]
                 yield _merged(_cast(batch, schema), offsets[first:last] - base, fresh, schema)
             base += batch.num_rows
+
+
+def _fewer(part: ScratchValues, error: LemanError) -> int:
+    """Return how many rows to read at once where these are more than a batch can hold. Raises any other error."""
+    if len(part.ids) < 2 or not is_overflow(error):
+        raise error
+    return fewer_rows(len(part.ids))
 
 
 def _merged(batch: pa.RecordBatch, places: Ints, fresh: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:

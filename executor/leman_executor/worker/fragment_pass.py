@@ -361,11 +361,10 @@ class FragmentPass:
         if not self._context.selective:
             return []
         left = self._current.still_failed(covered, pieces, self._live(covered))
-        if left is None:
-            return []
-        if left.states is not None:
-            self._left_out += int(np.count_nonzero(left.states == RowState.FAILED))
-        return [left]
+        for piece in left:
+            if piece.states is not None:
+                self._left_out += int(np.count_nonzero(piece.states == RowState.FAILED))
+        return left
 
     def _evaluate_chunk(self, chunk: Chunk, end: int, unwritten: Unwritten) -> None:
         """Evaluate a chunk slice by slice.

@@ -101,13 +101,13 @@ class FragmentWriter:
                 part = RowRange(at, at + len(piece.offsets))
                 self._note(part, piece.states)
                 if self._existing is not None:
-                    equal = None if piece.kept else equal_rows(piece.values, self._existing.values(part))
-                    self._keep(part, np.ones(part.rows, np.bool_) if equal is None else equal)
+                    equal = np.ones(part.rows, np.bool_) if piece.kept else self._equal(part, piece.values)
+                    self._keep(part, equal)
             return
         try:
             values, states = self._aligned(covered, pieces)
         except (Unavailable, pa.ArrowException) as error:  # kept values may be of any width
-            if covered.rows == 1 or not is_overflow(error.__cause__ or error):
+            if covered.rows == 1 or not is_overflow(error):
                 raise
             self._at = covered.start
             for part in split_range(covered, fewer_rows(covered.rows)):
@@ -138,6 +138,18 @@ class FragmentWriter:
         if existing is not None:
             self._keep(covered, kept | equal_rows(values, base))
         return values, states
+
+    def _equal(self, covered: RowRange, values: pa.Array) -> changed_rows.Mask:
+        """Return which rows of a range have the value that they have in the file that is replaced."""
+        assert self._existing is not None
+        try:
+            return equal_rows(values, self._existing.values(covered))
+        except (Unavailable, pa.ArrowException) as error:
+            if covered.rows == 1 or not is_overflow(error):
+                raise
+        parts = split_range(covered, fewer_rows(covered.rows))
+        found = [self._equal(part, values.slice(part.start - covered.start, part.rows)) for part in parts]
+        return np.concatenate(found)
 
     def _note(self, covered: RowRange, states: States | None) -> None:
         if states is None or bool((states == RowState.COMPUTED).all()):

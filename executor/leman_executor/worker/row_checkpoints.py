@@ -16,12 +16,12 @@ import pyarrow as pa
 from leman_core.model import keys
 from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_ids import distinct
-from leman_core.model.row_positions import RowRange
+from leman_core.model.row_positions import RowRange, split_range
 from leman_core.model.row_states import RowState
 from leman_core.model.work import CheckpointStore, FragmentWork, RowError, WorkContext
 from leman_core.process.crash_points import crash_point
 from leman_core.storage.checkpoint_records import Piece, from_checkpoint, to_checkpoint
-from leman_core.storage.scan import CHUNK_ROWS
+from leman_core.storage.scan import CHUNK_ROWS, fewer_rows, is_overflow
 from leman_executor.worker.unit_runtime import UnitRuntime
 
 _CACHED = 2
@@ -48,7 +48,7 @@ class KnownRows:
         self,
         store: CheckpointStore,
         refs: Iterable[CheckpointRef],
-        current: Callable[[RowRange], Piece | None],
+        current: Callable[[RowRange], list[Piece]],
         kind: pa.DataType | None = None,
     ) -> None:
         self._kind = kind
@@ -92,8 +92,9 @@ class KnownRows:
         """
         current = self._current(covered)
         pieces = self._stored(covered, settles=True)
-        if current is not None:
-            pieces = [current, *(new for p in pieces if (new := p.without(current.offsets)) is not None)]
+        if current:
+            held = np.concatenate([piece.offsets for piece in current])
+            pieces = [*current, *(new for p in pieces if (new := p.without(held)) is not None)]
         self._row_bytes = max([self._row_bytes, *(p.values.nbytes / len(p.offsets) for p in pieces)])
         return pieces
 
@@ -282,19 +283,34 @@ class Checkpoints:
         if not covered.rows:
             return
         work, meter = self._work, self._runtime.meter
-        key = keys.range_key(work.task.checkpoint_prefix, work.fragment_id, covered)
         with meter.checkpointing() as taken:
             self.store_failures()
             # deleted rows first: a partial file has them as computed
             pieces = [*self._deleted(covered), *pending.pieces, *pending.known_within(covered)]
-            batch = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
-            self._runtime.store[key] = batch
-        meter.waited(taken(), batch.nbytes)
+            stored = list(self._stored(covered, pieces))
+        meter.waited(taken(), sum(size for _, size in stored))
         crash_point("worker.checkpoint_stored")
-        self.refs.append(CheckpointRef(key, covered))
-        meter.stored(work.fragment_id, self.refs[-1], batch.nbytes)
+        for ref, size in stored:
+            self.refs.append(ref)
+            meter.stored(work.fragment_id, ref, size)
         meter.safe(pending.rows, pending.failed)
         self._pending = _Pending(covered.end, meter.worked, pending.known)
+
+    def _stored(self, covered: RowRange, pieces: Sequence[Piece]) -> Iterator[tuple[CheckpointRef, int]]:
+        """Store the rows of a range, in several checkpoints where one cannot hold the values; yield their bytes too."""
+        work = self._work
+        try:
+            batch = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
+        except pa.ArrowException as error:
+            if covered.rows == 1 or not is_overflow(error):
+                raise
+        else:
+            key = keys.range_key(work.task.checkpoint_prefix, work.fragment_id, covered)
+            self._runtime.store[key] = batch
+            yield CheckpointRef(key, covered), batch.nbytes
+            return
+        for part in split_range(covered, fewer_rows(covered.rows)):
+            yield from self._stored(part, [held for piece in pieces if (held := piece.within(part)) is not None])
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
         """Return the deleted rows of a range, so that a checkpoint distinguishes them from rows that it does not

@@ -69,9 +69,9 @@ class InstalledFile:
         """Return how many rows failed under this version and are not to be retried."""
         return int(np.count_nonzero(self._settled & self._failed))
 
-    def settled(self, covered: RowRange) -> Piece | None:
-        """Return the rows of a range that need no evaluation; None if there are none."""
-        return self._piece(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
+    def settled(self, covered: RowRange) -> list[Piece]:
+        """Return the rows of a range that need no evaluation, in several pieces where one cannot hold the values."""
+        return self._pieces(covered, np.flatnonzero(self._settled[covered.start : covered.end]) + covered.start)
 
     def failed(self, covered: RowRange) -> Offsets:
         """Return the offsets of the rows of a range that are marked as failed."""
@@ -85,7 +85,7 @@ class InstalledFile:
             for run in np.split(offsets, np.flatnonzero(np.diff(offsets) > _GAP_ROWS) + 1):
                 yield RowRange(int(run[0]), int(run[-1]) + 1)
 
-    def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> Piece | None:
+    def still_failed(self, covered: RowRange, known: Sequence[Piece], live: npt.NDArray[np.bool_]) -> list[Piece]:
         """Return the rows of a range that are marked as failed and were not retried.
 
         Args:
@@ -95,13 +95,17 @@ class InstalledFile:
         """
         tried = [p.offsets for p in known]
         offsets = difference(self.failed(covered), np.concatenate(tried) if tried else np.empty(0, np.int64))
-        return self._piece(covered, offsets[live[offsets - covered.start]])
+        return self._pieces(covered, offsets[live[offsets - covered.start]])
 
-    def _piece(self, covered: RowRange, offsets: Offsets) -> Piece | None:
+    def _pieces(self, covered: RowRange, offsets: Offsets) -> list[Piece]:
         if self._states is None or not len(offsets):
-            return None
-        values = self._reader.values(self._fragment_id, covered, self._column.name)
-        return Piece(offsets, values.take(pa.array(offsets - covered.start)), self._states[offsets], kept=True)
+            return []
+        found: list[Piece] = []
+        for part, values in self._reader.values_in_parts(self._fragment_id, covered, self._column.name):
+            own = offsets[slice(*np.searchsorted(offsets, [part.start, part.end]))]
+            if len(own):
+                found.append(Piece(own, values.take(pa.array(own - part.start)), self._states[own], kept=True))
+        return found
 
 
 def _buffer(context: WorkContext, work: FragmentWork) -> tuple[bytes | None, str]:
@@ -148,8 +152,8 @@ class SourcedReader(FragmentReader):
         while at < covered.end:
             ids = self._ids(fragment_id, RowRange(at, min(at + self._rows, covered.end)))
             ids = ids[: self._source.within(ids, wanted, _CHUNK_BYTES)]
-            piece = RowRange(at, at + len(ids))
-            rows = self._source.take(ids, wanted)
+            rows = self._source.take_first(ids, wanted)
+            piece = RowRange(at, at + rows.num_rows)
             self._rows = rows_within(_CHUNK_BYTES, rows)
             yield Chunk(piece, np.arange(piece.start, piece.end, dtype=np.int64), rows)
             at = piece.end

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT, System
-from tests.integration.clients.conftest import first_program
+from tests.integration.clients.conftest import first_program, large_value
 
 CLIENT = ROOT / "clients" / "go"
 pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go here")
@@ -42,6 +42,7 @@ def test_the_client_and_its_examples_with_real_services(system: System, tmp_path
         "LEMAN_TOKEN": str(system.service["token"]),
         "LEMAN_DATABASE": str(tmp_path / "a lake, né 1"),
         "LEMAN_LAKE": str(system.database),
+        "LEMAN_LARGE": large_value(tmp_path / "a lake, né 1"),
     }
 
     told = go("test", "-count=1", "-v", "./...", **services)

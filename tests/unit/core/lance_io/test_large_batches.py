@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any
 
 import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 from lance.dataset import LanceScanner
@@ -13,9 +16,13 @@ from lance.dataset import LanceScanner
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io.row_reading import open_rows
 from leman_core.model.row_positions import RowRange
+from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import Unavailable
 from leman_core.storage.scan import FragmentReader
+from leman_core.storage.source_rows import SourceRows
 from leman_core.storage.view_data_files import current_values
+from leman_executor.refresh.scratch_backfills import EarlierColumns, _compared
+from leman_executor.worker.row_source import InstalledFile
 
 NARROW, WIDE = 600, 200
 ROWS = 2 * NARROW + WIDE
@@ -42,7 +49,18 @@ def uri(tmp_path, monkeypatch) -> str:
                 raise pa.ArrowInvalid("LanceError(Arrow): Offset overflow error: 2160000000, /home/x.rs")
             yield batch
 
+    def refusing(read: Callable[..., pa.Table]) -> Callable[..., pa.Table]:
+        def table(*args: Any, **options: Any) -> pa.Table:
+            found = read(*args, **options)
+            if found.num_rows > 1 and found.nbytes > BATCH_BYTES:
+                raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+            return found
+
+        return table
+
     monkeypatch.setattr(LanceScanner, "to_batches", to_batches)
+    monkeypatch.setattr(LanceScanner, "to_table", refusing(LanceScanner.to_table))
+    monkeypatch.setattr(lance.LanceDataset, "_take_rows", refusing(lance.LanceDataset._take_rows))
     return str(tmp_path / "t.lance")
 
 
@@ -91,6 +109,37 @@ def test_values_of_a_view_are_carried_over_fewer_at_once(uri):
     found = [row for batch in batches for row in batch.to_pylist()]
     assert len(found) == ROWS
     assert [row for row in found if row["x"] in LIVE] == [{"x": x, "text": text(x)} for x in LIVE]
+
+
+def test_settled_rows_of_a_file_come_in_pieces(uri):
+    states = np.full(ROWS, RowState.COMPUTED, np.uint8)
+    states[::7] = RowState.UNTOUCHED
+    file = InstalledFile.__new__(InstalledFile)
+    file._reader, file._fragment_id, file._column = FragmentReader(uri, 1), 0, pa.field("text", pa.string())
+    file._states, file._settled = states, states == RowState.COMPUTED
+    pieces = file.settled(RowRange(5, ROWS))
+    assert len(pieces) > 1
+    found = {at: v for piece in pieces for at, v in zip(piece.offsets.tolist(), piece.values.to_pylist(), strict=True)}
+    assert found == {x: text(x) for x in range(5, ROWS) if x % 7}
+    assert all(piece.kept and (piece.states == RowState.COMPUTED).all() for piece in pieces)
+
+
+def test_rows_of_a_source_are_taken_fewer_at_once(uri):
+    ids = np.array(LIVE)[::-1]
+    columns = EarlierColumns(uri, lance.dataset(uri).version)
+    values = columns.values("text", ids, ROWS, 1 << 30)
+    assert [value for part in values for value in part.to_pylist()] == [text(x) for x in ids]
+
+
+def test_inputs_are_compared_fewer_at_once(uri):
+    table = lance.dataset(uri)
+    table.update({"text": "'other'"}, where=f"x IN (0, {NARROW + 50}, {NARROW + 51})")
+    then, now = (SourceRows(uri, version) for version in (table.version - 1, table.version))
+    ids = np.array(LIVE[5:] + LIVE[:5])
+    parts = _compared(then, now, ["text"], ids, Event())
+    found = {x: same for at, part in parts for x, same in zip(ids[at : at + len(part)], part, strict=True)}
+    assert {x for x, same in found.items() if not same} == {0, NARROW + 50, NARROW + 51}
+    assert len(found) == len(ids)
 
 
 def test_a_single_row_that_cannot_be_held_is_told(uri, monkeypatch):

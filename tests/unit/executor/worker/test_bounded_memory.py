@@ -76,7 +76,7 @@ def test_stored_rows_are_copied_a_checkpoint_at_a_time(small_steps):
 
 
 def test_rows_of_the_current_file_are_copied_by_their_width(small_steps):
-    known = KnownRows(InMemoryCheckpointStore(), [], lambda covered: rows(*covered))
+    known = KnownRows(InMemoryCheckpointStore(), [], lambda covered: [rows(*covered)])
     steps = []
     for step in known.steps(RowRange(0, 12)):
         steps.append(step)

@@ -24,13 +24,13 @@ def uri(tmp_path: Path) -> str:
     return uri
 
 
-def writer(uri: str, *, selective: bool = False) -> FragmentWriter:
+def writer(uri: str, *, selective: bool = False, existing: Existing | None = None) -> FragmentWriter:
     return FragmentWriter(
         uri,
         pa.field("c", pa.int64()),
         "a" * 32,
         ROWS,
-        existing=None,
+        existing=existing,
         live=lambda part: np.ones(part.rows, np.bool_),
         selective=selective,
     )
@@ -93,3 +93,15 @@ def test_values_that_are_kept_are_taken_fewer_at_once_where_one_array_cannot_hol
     made.emit(RowRange(0, 4), [piece(1), piece(3)])
     assert taken == [RowRange(0, 4), *(RowRange(at, at + 1) for at in range(4))]
     assert made.untouched == 2
+
+
+def test_new_values_are_compared_fewer_at_once_where_one_array_cannot_hold_the_old_ones(uri):
+    def existing(covered: RowRange) -> pa.Array:
+        if covered.rows > 1:
+            raise Unavailable("STORE_UNAVAILABLE", "no") from pa.ArrowInvalid("Offset overflow error: 2160000000")
+        return pa.array([10 * covered.start if covered.start != 2 else 0], pa.int64())
+
+    made = writer(uri, existing=Existing("old.lance", existing))
+    made.emit(RowRange(0, 4), [piece(0, 1, 2, 3)])
+    assert made._changed is not None
+    assert made._changed.tolist() == [False, False, True, False]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 from typing import cast
@@ -15,6 +15,7 @@ import pytest
 from leman_core.model.row_positions import RowRange, count_offsets, subtract_ranges
 from leman_core.model.udf import CheckpointBounds, UdfKind
 from leman_core.model.work import WorkUnit
+from leman_core.storage import checkpoint_records
 from leman_core.storage.checkpoint_records import Piece
 from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
 from leman_executor.worker import row_checkpoints
@@ -230,6 +231,30 @@ def test_dear_rows_are_stored_by_time_and_not_skipped(lab, monkeypatch):
         checkpoints.add(Piece(np.array([row]), values), row + 1)
     assert not checkpoints.has_skipped
     assert runtime.meter.stored_to == [6, 12, 18]
+
+
+def test_rows_that_no_checkpoint_can_hold_are_stored_in_several(lab, monkeypatch):
+    """An array of text or bytes has 2 GiB at most, and a column's kept values may have more."""
+
+    def to_checkpoint(fragment_id: int, column: str, pieces: Sequence[Piece], kind: pa.DataType) -> pa.RecordBatch:
+        if sum(len(piece.offsets) for piece in pieces) > 4:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return checkpoint_records.to_checkpoint(fragment_id, column, pieces, kind)
+
+    monkeypatch.setattr(row_checkpoints, "to_checkpoint", to_checkpoint)
+    runtime = FakeTools(FakeMeter())
+    field = pa.field("y", pa.binary())
+    context = context_of(lab, checkpoint_max_bytes=100 * MEGABYTE)
+    checkpoints = Checkpoints(context, lab.work(context, 0, [(0, 1000)]), cast(UnitRuntime, runtime), field)
+    checkpoints.begin(0, written=False)
+    for start in (0, 3, 6):
+        values = pa.array([bytes([row]) for row in range(start, start + 3)], pa.binary())
+        checkpoints.add(Piece(np.arange(start, start + 3), values), start + 3)
+    checkpoints.flush()
+    assert [ref.range.start for ref in checkpoints.refs] == [0, *(ref.range.end for ref in checkpoints.refs[:-1])]
+    found = [checkpoint_records.from_checkpoint(runtime.store[ref.key]) for ref in checkpoints.refs]
+    assert [v for piece in found for v in piece.values.to_pylist()] == [bytes([row]) for row in range(9)]
+    assert [at for piece in found for at in piece.offsets.tolist()] == list(range(9))
 
 
 # slices
