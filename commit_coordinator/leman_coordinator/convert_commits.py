@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import pyarrow as pa
 
+from leman._format import view_definitions
 from leman.v1 import commit_pb2
 from leman_coordinator.commits.commit_requests import (
     AddColumnsRequest,
@@ -23,7 +24,7 @@ from leman_coordinator.commits.commit_requests import (
     Status,
     ViewFile,
 )
-from leman_core.model import keys, view_metadata
+from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.storage.locations import canonical_table, table_uri
@@ -158,10 +159,10 @@ def _delta_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> 
     if wanted.evictions_file and not keys.is_evictions_name(wanted.evictions_file):
         field = "apply_view_delta.evictions_file"
         raise InvalidArgument("BAD_FILE_NAME", f"'{wanted.evictions_file}' is not the name of evictions", field=field)
-    if external := [key for key in wanted.metadata if not key.startswith(view_metadata.PREFIX)]:
+    if external := [key for key in wanted.metadata if not key.startswith(view_definitions.PREFIX)]:
         field = "apply_view_delta.metadata"
         raise InvalidArgument(
-            "BAD_METADATA", f"'{external[0]}' does not begin with {view_metadata.PREFIX}", field=field
+            "BAD_METADATA", f"'{external[0]}' does not begin with {view_definitions.PREFIX}", field=field
         )
     return ApplyDeltaRequest(
         uri=uri,

@@ -17,6 +17,7 @@ import grpc
 
 from leman import _locations, local
 from leman._call_boundary import boundary, warn
+from leman._format.view_definitions import is_view
 from leman._functions import registration
 from leman._functions.registration import Registration, entrypoint_definition
 from leman._functions.udf_decorator import UdfOptions
@@ -27,7 +28,7 @@ from leman._maintenance import Verification, verify
 from leman._message_text import Shown
 from leman._relation import Query
 from leman._table import Table
-from leman._table_model import VIEW_KEY, UdfInfo, ViewSummary
+from leman._table_model import UdfInfo, ViewSummary
 from leman._view import View, create_view
 from leman._wire import conversions, row_transfer
 from leman._wire.channel import Services
@@ -237,7 +238,7 @@ class Database(DatabaseJobs, Shown):
         """Open a table that is there if it has these columns."""
         table = self._table(name)
         there = table.describe().schema
-        if VIEW_KEY in (there.metadata or {}):
+        if is_view(there.metadata or {}):
             raise TableExists(f"'{name}' is a view: take another name, or drop it first")
         for field in schema:
             if field.name not in there.names:
@@ -355,7 +356,7 @@ class Database(DatabaseJobs, Shown):
             raise TableNotFound(
                 f"there is no table {name!r}: {error}", reason=error.reason, facts=error.facts
             ) from None
-        return self._view(name) if VIEW_KEY in metadata else table
+        return self._view(name) if is_view(metadata) else table
 
     @boundary
     def open_view(self, name: str) -> View:

@@ -275,15 +275,6 @@ class Plan(Shown):
 RefreshPolicy = Literal["auto", "incremental", "full"]
 """`incremental` refuses where only a full refresh is right; `full` computes every row anew."""
 
-VIEW_KEYS = b"leman::view::"
-"""How all keys begin that a view has in the metadata of its schema."""
-VIEW_KEY = VIEW_KEYS + b"query"
-"""Every view has it."""
-IS_SET = "__is_set"
-"""Column of a view: whether a row has values, or waits for a refresh."""
-INTERNAL_COLUMNS = ("__source_row_id", IS_SET)
-"""Columns of a view that are not shown."""
-
 
 @dataclass(frozen=True, slots=True)
 class ViewColumn:

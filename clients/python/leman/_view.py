@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from leman import local
 from leman._call_boundary import boundary, warn
 from leman._columns import OnStaleInput, SqlExpression
+from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET
 from leman._functions.registration import Registration
 from leman._functions.udf_decorator import UDF
 from leman._job_model import JobState, Progress, RefreshResult
@@ -17,7 +18,7 @@ from leman._jobs import JobFuture, check_ended, check_env, check_labels, check_p
 from leman._local import local_reads
 from leman._local.embedded_services import reading_service
 from leman._relation import Query, Relation, query_message
-from leman._table_model import INTERNAL_COLUMNS, IS_SET, RefreshPlan, RefreshPolicy, ViewInfo
+from leman._table_model import RefreshPlan, RefreshPolicy, ViewInfo
 from leman._wire import conversions
 from leman._wire.channel import Services
 from leman._wire.conversions import count, refresh_plan, refresh_spec, view_info

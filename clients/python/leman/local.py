@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, S
 from typing import TYPE_CHECKING, Any
 
 from leman._format import sql_limits
-from leman._table_model import VIEW_KEYS
+from leman._format.view_definitions import PREFIX
 from leman.errors import (
     ColumnNotFound,
     DataLoss,
@@ -219,7 +219,7 @@ def _created(lance: Any, uri: str, rows: pa.Table | pa.RecordBatchReader, option
 def plain_rows(rows: pa.Table | pa.RecordBatchReader) -> pa.Table | pa.RecordBatchReader:
     """Rows that were read from a view do not make their table one."""
     metadata = rows.schema.metadata or {}
-    kept = {key: value for key, value in metadata.items() if not key.startswith(VIEW_KEYS)}
+    kept = {key: value for key, value in metadata.items() if not key.startswith(PREFIX.encode())}
     if len(kept) == len(metadata):
         return rows
     if isinstance(rows, pa.Table):

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
+from leman._format import view_definitions
 from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
     CommitResult,
@@ -186,7 +187,7 @@ def _with_placeholders(request: CreatePlaceholdersRequest) -> Prepared:
     if files:
         table_files.write_note(request.uri, files)
     name = _recorded(request.uri, definition)
-    schema = view_metadata.write(schema, replace(definition, base_record=name))
+    schema = view_definitions.write(schema, replace(definition, base_record=name))
     return Prepared(request, schema=schema, placeholders=files)
 
 

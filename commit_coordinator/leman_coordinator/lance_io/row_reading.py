@@ -20,12 +20,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from leman._format import view_definitions
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io.checkpointed_rows import CheckpointedRows
 from leman_coordinator.tables.schema_casting import bytes_beside_dictionaries
 from leman_core.functions import arrow_types
 from leman_core.functions.column_checks import column_not_found
-from leman_core.model import view_metadata
 from leman_core.model.row_positions import RowRange
 from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument
 from leman_core.model.table import TableField, TableSnapshot
@@ -119,7 +119,7 @@ def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
     table = tables.snapshot(request.uri)
     dataset = tables.dataset(request.uri, table.version)
     _check_incarnation(table, request)
-    if view_metadata.is_view(table.metadata):
+    if view_definitions.is_view(table.metadata):
         raise FailedPrecondition(
             "IS_A_VIEW",
             f"{request.uri} is a view, whose rows appear with its refreshes: leave include_checkpointed out",
@@ -209,7 +209,7 @@ def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
     """
     table, reading, _ = _opened(request, now)
     where = pin_relative_times(request.where, now) if request.where else ""
-    is_view = view_metadata.is_view(table.metadata)
+    is_view = view_definitions.is_view(table.metadata)
     return Prospect(table.version, table.incarnation, _schema(table, reading), where, reading.count(), is_view)
 
 
@@ -225,7 +225,7 @@ def _opened(request: ReadRequest, now: dt.datetime) -> tuple[TableSnapshot, _Rea
     dataset = tables.dataset(request.uri, version)
     table = snapshot_of(request.uri, dataset, ())
     _check_incarnation(table, request)
-    is_view = view_metadata.is_view(table.metadata)
+    is_view = view_definitions.is_view(table.metadata)
     fields = _wanted(table, request.columns, is_view=is_view)
     where = _filter(tables, dataset, request, now)
     if is_view:
@@ -243,7 +243,7 @@ def _check_incarnation(table: TableSnapshot, request: ReadRequest) -> None:
 def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
     with using_storage(table.uri):
         schema = reading.schema()
-    return schema.remove_metadata() if view_metadata.is_view(table.metadata) else schema  # these rows are no view
+    return schema.remove_metadata() if view_definitions.is_view(table.metadata) else schema  # these rows are no view
 
 
 def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) -> list[TableField]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
+from leman._format.view_definitions import is_view
 from leman_coordinator.commits.commit_requests import AppendRowsRequest
 from leman_coordinator.lance_io import table_files
 from leman_coordinator.tables.arrow_streams import Incoming, read_batches
@@ -18,7 +19,6 @@ from leman_core.model import keys
 from leman_core.model.plan import StagedFile
 from leman_core.model.service_errors import FailedPrecondition, NotFound, Unavailable
 from leman_core.model.table import SentRows, TableField, TableSnapshot
-from leman_core.model.view_metadata import is_view
 from leman_core.storage.column_files import blob_descriptors, data_path, digest_of, holds_structs
 from leman_core.storage.error_translation import first_line, is_definite, using_storage
 from leman_core.storage.filesystems import count_request

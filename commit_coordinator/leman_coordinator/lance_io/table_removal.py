@@ -30,12 +30,12 @@ from pathlib import Path
 import pyarrow.fs as pafs
 import structlog
 
+from leman._format.view_definitions import is_view
 from leman_coordinator.lance_io.row_commits import first_version, table_exists_error
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, commit_outcomes
 from leman_core.model.garbage import DAY
 from leman_core.model.service_errors import UNREADABLE, FailedPrecondition, LemanError, NotFound
 from leman_core.model.view import SCRATCH_PREFIX
-from leman_core.model.view_metadata import is_view
 from leman_core.process.crash_points import crash_point
 from leman_core.server.request_messages import check_same_request
 from leman_core.storage import scratch_table, whole_files

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from leman._format.view_definitions import is_view
 from leman_coordinator.commits.commit_requests import (
     AlteredColumn,
     AppendRowsRequest,
@@ -29,7 +30,6 @@ from leman_core.functions import arrow_types, binding
 from leman_core.functions.column_checks import column_not_found
 from leman_core.model.service_errors import Aborted, FailedPrecondition
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.view_metadata import is_view
 from leman_core.process.crash_points import crash_point
 from leman_core.server.request_messages import check_same_request
 from leman_core.storage import transactions

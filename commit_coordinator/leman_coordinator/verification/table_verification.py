@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from leman._format import column_bindings
+from leman._format.view_definitions import BASE_RECORD, RECORD_PREFIX
 from leman_coordinator.lance_io import table_files
 from leman_coordinator.lance_io.table_files import Committed, Notes, is_elsewhere, is_lemans_data_file, refresh_folder
 from leman_coordinator.verification.verification_report import Finding, Flaw, Inspection, Subject
@@ -25,7 +26,6 @@ from leman_core.model.service_errors import UNREADABLE, DataLoss, LemanError, No
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
 from leman_core.model.udf import ColumnBinding
 from leman_core.model.view import SCRATCH_PREFIX, FailedNote
-from leman_core.model.view_metadata import BASE_RECORD, RECORD_PREFIX
 from leman_core.storage import column_files, view_side_files
 from leman_core.storage import view_side_files as view_failed
 from leman_core.storage.checkpoint_records import FragmentRecord

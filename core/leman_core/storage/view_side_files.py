@@ -34,7 +34,8 @@ import numpy as np
 import pyarrow as pa
 import xxhash
 
-from leman._format import stored_documents
+from leman._format import stored_documents, view_definitions
+from leman._format.view_definitions import FAILED_PREFIX
 from leman_core.model import view_metadata
 from leman_core.model.plan_columns import materialize
 from leman_core.model.row_ids import NO_IDS, Ids, Mask, difference, union
@@ -42,7 +43,6 @@ from leman_core.model.row_positions import addresses_of, fragments_of, offsets_o
 from leman_core.model.service_errors import DataLoss, NotFound, check_format
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.view import FailedNote, ViewQuery
-from leman_core.model.view_metadata import FAILED_PREFIX
 from leman_core.sql.expressions import columns_read
 from leman_core.storage import whole_files
 from leman_core.storage.error_translation import using_storage
@@ -246,7 +246,7 @@ def _name(content: bytes) -> str:
 
 
 _HEADER = b"leman.source"
-_VIEW_KEYS = view_metadata.PREFIX.encode()
+_VIEW_KEYS = view_definitions.PREFIX.encode()
 _INLINE, _PLAIN = b"L", b"Z"
 _SOURCE_RECORD_SCHEMA = pa.schema(
     [
@@ -467,7 +467,7 @@ def write_source_record(
         known = _earlier(view, before) if any(f.deleted_rows for f in fragments) else None
         rows = _all_rows(dataset, serialized, fragments, known)
         content = encode_source_record(snapshot, _read_ids(snapshot, query), rows)
-    name = f"{view_metadata.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
+    name = f"{view_definitions.RECORD_PREFIX}{version}-{xxhash.xxh3_128(content).hexdigest()}.arrow"
     write_beside(view, name, content)
     return name
 

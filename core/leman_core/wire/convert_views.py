@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from leman._format import view_definitions
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from leman_core.model import view_metadata
 from leman_core.model.service_errors import Internal, InvalidArgument
@@ -259,7 +260,7 @@ def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse
         uri=plan.uri,
         version=plan.version,
         incarnation=plan.incarnation,
-        schema=schema_to_bytes(view_metadata.write(plan.schema, plan.definition)),
+        schema=schema_to_bytes(view_definitions.write(plan.schema, plan.definition)),
         functions=[_resolved_to_proto(function) for function in plan.functions],
         target_version=plan.target_version,
         target_incarnation=plan.target_incarnation,
@@ -333,7 +334,7 @@ def _state_from_proto(message: refresh_plan_pb2.ViewState) -> EarlierState:
 def _earlier_to_proto(earlier: EarlierValues) -> refresh_plan_pb2.EarlierValues:
     return refresh_plan_pb2.EarlierValues(
         view_version=earlier.view_version,
-        definition=schema_to_bytes(view_metadata.write(pa.schema([]), earlier.definition)),
+        definition=schema_to_bytes(view_definitions.write(pa.schema([]), earlier.definition)),
         columns=earlier.columns,
         changes=[_change_to_proto(change) for change in earlier.changes],
     )

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from leman._format import view_definitions
 from leman_core.model import view_metadata
 from leman_core.model.plan import StagedFile
 from leman_core.model.view import (
@@ -234,7 +235,7 @@ class IncrementalRefresh:
             swapped=swapped,
             evictions=evictions,
             replace_all=_replaces_all(plan),
-            metadata=view_metadata.updates(_definition(plan, change)),
+            metadata=view_definitions.updates(_definition(plan, change)),
             attempt=self._work.status.job.this_attempt,
             request_id=asked.request_id,
         )
@@ -298,7 +299,7 @@ def _definition(plan: RefreshPlan, change: _Change) -> ViewDefinition:
     )
     if plan.reason in _ANEW:
         return replace(definition, earlier=())
-    return view_metadata.remembering(definition, plan.state if change.touches else None)
+    return view_definitions.remembering(definition, plan.state if change.touches else None)
 
 
 def _appending(rows: ScratchValues) -> FileWork:

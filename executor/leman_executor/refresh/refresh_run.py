@@ -8,6 +8,7 @@ import time
 import uuid
 from dataclasses import replace
 
+from leman._format import view_definitions
 from leman_core.model import view_metadata
 from leman_core.model.job import Job, JobError, JobState
 from leman_core.model.plan import BackfillSpec, OnStaleInput
@@ -449,7 +450,7 @@ class RefreshRun:
         version = await retry_unavailable(
             self._work.services.commits.create_placeholders,
             plan,
-            view_metadata.write(plan.schema, definition),
+            view_definitions.write(plan.schema, definition),
             most,
             attempt=self.status.job.this_attempt,
             request_id=uuid.uuid4().hex,

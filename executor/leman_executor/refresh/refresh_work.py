@@ -21,13 +21,14 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from leman_core.model import view_metadata
+from leman._format import view_definitions
+from leman._format.view_definitions import is_view
 from leman_core.model.job import Job
 from leman_core.model.plan import StagedFile
 from leman_core.model.row_ids import NO_IDS, intersection
 from leman_core.model.service_errors import Aborted, LemanError, NotFound, Unavailable
 from leman_core.model.view import FailedNote, RefreshPlan, RefreshSpec, ResolvedFunction
-from leman_core.model.view_metadata import identity, is_view, outlives_versions
+from leman_core.model.view_metadata import identity, outlives_versions
 from leman_core.process.crash_points import crash_point
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import scratch_table as view_scratch
@@ -501,7 +502,7 @@ class FirstFailures:
                 swapped=(),
                 evictions=("", ""),
                 replace_all=False,
-                metadata=view_metadata.updates(definition),
+                metadata=view_definitions.updates(definition),
                 attempt=job.this_attempt,
                 request_id=uuid.uuid4().hex,
             )

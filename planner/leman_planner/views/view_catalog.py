@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from leman._format.view_definitions import with_query, write
 from leman_core.functions import column_checks
 from leman_core.model.service_errors import (
     AlreadyExists,
@@ -39,8 +40,6 @@ from leman_core.model.view_metadata import (
     request,
     same_id,
     with_alteration,
-    with_query,
-    write,
 )
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import canonical_database, table_uri

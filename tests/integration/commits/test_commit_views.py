@@ -13,12 +13,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman._format import view_definitions
 from leman_coordinator.commits.commit_queue import Limits
 from leman_coordinator.commits.commit_requests import Status, ViewFile
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
 from leman_coordinator.verification.database_verification import verify
 from leman_coordinator.verification.verification_report import Subject
-from leman_core.model import view_metadata
 from leman_core.model.service_errors import (
     Aborted,
     AlreadyExists,
@@ -253,7 +253,7 @@ def test_a_delta_is_one_version_with_everything(view):
 
 def test_every_file_of_a_view_can_be_verified(view):
     view.filled(30)
-    told = view_metadata.updates(view.definition())
+    told = view_definitions.updates(view.definition())
     one(view.delta(appended=[view.appended(100, 101)], swapped=[view.swapped(1, -1)], evicted=[0], metadata=told))
     counts, findings = verified(view.database)
     assert findings == []

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from leman._format import view_definitions
 from leman.v1 import commit_pb2
-from leman_core.model import view_metadata
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire import convert_plans, convert_values
 from leman_internal.v1 import plan_pb2, submission_pb2
@@ -21,7 +21,7 @@ def view(tmp_path):
 
 
 def make_placeholders(view, **changes):
-    schema = convert_values.schema_to_bytes(view_metadata.write(SCHEMA, view.definition()))
+    schema = convert_values.schema_to_bytes(view_definitions.write(SCHEMA, view.definition()))
     placeholders = submission_pb2.CreatePlaceholders(schema=schema, max_rows_per_fragment=12, create=True)
     fields = {"uri": view.uri, "request_id": "make", "create_placeholders": placeholders}
     return submission_pb2.SubmitCommitRequest(**{**fields, **changes})

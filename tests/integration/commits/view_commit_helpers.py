@@ -11,6 +11,7 @@ import lance
 import numpy as np
 import pyarrow as pa
 
+from leman._format import view_definitions
 from leman_coordinator.commits.commit_requests import (
     ApplyDeltaRequest,
     CommitResult,
@@ -88,7 +89,7 @@ class View:
             request_id=request_id or uuid.uuid4().hex,
             job_id="job",
             read_version=0 if known is None else known.version,
-            schema=view_metadata.write(SCHEMA, self.definition(**query)),
+            schema=view_definitions.write(SCHEMA, self.definition(**query)),
             max_rows_per_fragment=most,
             create=create,
         )
@@ -157,7 +158,7 @@ class View:
             evictions_file=file,
             evictions_digest=digest,
             replace_all=False,
-            metadata=view_metadata.updates(replace(definition, base_version=7)),
+            metadata=view_definitions.updates(replace(definition, base_version=7)),
         )
         return replace(request, **changes)
 

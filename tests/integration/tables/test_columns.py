@@ -7,10 +7,10 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format import view_definitions
 from leman.v1 import tables_pb2
 from leman_coordinator.lance_io.table_handle import CommitUnclear, TableHandle
 from leman_core.functions import binding
-from leman_core.model import view_metadata
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.server.status import error_from_rpc
@@ -130,7 +130,7 @@ def test_views_know_columns_by_name(tmp_path):
     assert all(isinstance(version, int) for version in found[2:])
 
 
-@pytest.mark.parametrize("left", [view_metadata.QUERY, view_metadata.DIGEST])
+@pytest.mark.parametrize("left", [view_definitions.QUERY, view_definitions.DIGEST])
 def test_columns_of_a_view_are_its_querys_also_where_it_is_damaged(world, left):
     """`left`: what is left of what the view said of itself."""
     world.open().update_schema_metadata({left: "?"})

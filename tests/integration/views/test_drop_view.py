@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman_core.model.view_metadata import QUERY
+from leman._format.view_definitions import QUERY
 from leman_core.storage import scratch_table as view_scratch
 from leman_executor.refresh.view_writer import scratch_table_name
 from tests.integration.backfills.test_pauses import paused

@@ -10,7 +10,7 @@ import lance
 import pytest
 
 import leman
-from leman_core.model import view_metadata
+from leman._format import view_definitions
 from leman_core.storage.lance_tables import INCARNATION_KEY
 from leman_core.storage.view_data_files import definition_in
 from tests.conftest import System
@@ -21,8 +21,8 @@ from tests.integration.views.view_lake import ViewLake, column
 def as_before(uri: str) -> None:
     """Rewrite a view's metadata as releases did that did not know of copies."""
     dataset = lance.dataset(uri)
-    dataset.update_schema_metadata({view_metadata.IN_OWN_DATABASE: None})
-    assert view_metadata.IN_OWN_DATABASE.encode() not in lance.dataset(uri).schema.metadata
+    dataset.update_schema_metadata({view_definitions.IN_OWN_DATABASE: None})
+    assert view_definitions.IN_OWN_DATABASE.encode() not in lance.dataset(uri).schema.metadata
 
 
 def source_of(lake: ViewLake, database: Path, name: str = "v") -> str:
@@ -71,10 +71,10 @@ def test_a_refresh_says_where_a_view_of_an_earlier_release_lies_now(lake, tmp_pa
     copy = Path(shutil.copytree(lake.database, tmp_path / "second"))
     found = definition_in(lake.tables.snapshot(f"{copy}/v.lance"))
     assert found is not None
-    lance.dataset(f"{copy}/v.lance").update_schema_metadata(view_metadata.updates(found))
+    lance.dataset(f"{copy}/v.lance").update_schema_metadata(view_definitions.updates(found))
     metadata = lance.dataset(f"{copy}/v.lance").schema.metadata
-    assert metadata[view_metadata.BASE_DATABASE.encode()].decode() == str(copy)
-    assert metadata[view_metadata.IN_OWN_DATABASE.encode()] == b"true"
+    assert metadata[view_definitions.BASE_DATABASE.encode()].decode() == str(copy)
+    assert metadata[view_definitions.IN_OWN_DATABASE.encode()] == b"true"
     assert source_of(lake, copy) == f"{copy}/t.lance"
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import leman
-from leman_core.model.view_metadata import QUERY
+from leman._format.view_definitions import QUERY
 from tests.integration.call_log import numbers, values
 from tests.integration.views.test_drop_view import dropped_while_refreshed
 

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman_core.model import view_metadata
+from leman._format import view_definitions
 from leman_core.model.service_errors import Aborted, NotFound
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewDefinition, ViewFormat, ViewQuery
 from leman_core.storage import source_rows
@@ -115,7 +115,7 @@ def test_rows_of_a_view_without_values_are_not_there(tmp_path):
     )
     data = pa.table({SOURCE_ROW_ID: range(4), IS_SET: [True, False, None, True], "x": range(4)})
     uri = f"{tmp_path}/v.lance"
-    lance.write_dataset(data.cast(view_metadata.write(data.schema, definition)), uri, enable_stable_row_ids=True)
+    lance.write_dataset(data.cast(view_definitions.write(data.schema, definition)), uri, enable_stable_row_ids=True)
     source = SourceRows(uri, 1)
     assert source.is_view
     assert np.concatenate(list(source.matching_ids(""))).tolist() == [0, 3]

@@ -8,9 +8,10 @@ import lance
 import pyarrow as pa
 from lance.file import LanceFileWriter
 
+from leman._format.view_definitions import updates
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, RefreshSpec, ViewColumn, ViewFunction, ViewQuery
-from leman_core.model.view_metadata import identity, read, updates
+from leman_core.model.view_metadata import identity, read
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.transactions import commit_properties
 from leman_core.storage.udf_registry import UdfRegistry

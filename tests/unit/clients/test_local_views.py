@@ -12,11 +12,11 @@ import pytest
 
 import leman
 from leman import cli
+from leman._format import view_definitions
 from leman._local import local_reads
 from leman._wire import conversions
 from leman._wire.conversions import view_info, view_summary
 from leman.v1 import catalog_pb2
-from leman_core.model import view_metadata as metadata
 from leman_core.model.view import ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire import convert_views
@@ -61,7 +61,7 @@ def lake(tmp_path, monkeypatch):
     )
     rows = {"__source_row_id": [1, 2, 3], "__is_set": [True, False, True], "text": ["a", None, "b"]}
     rows |= {"loud": ["A", None, "B"], "n": [1, None, 2], "m": [1, None, 2]}
-    made = metadata.write(_SCHEMA, definition)
+    made = view_definitions.write(_SCHEMA, definition)
     lance.write_dataset(pa.table(rows, schema=made), f"{folder}/adults.lance", enable_stable_row_ids=True)
     plain = ViewQuery(
         database=str(folder), table="docs", columns=(ViewColumn("loud", "`te``xt`", "te`xt"),), limit=None
@@ -69,7 +69,7 @@ def lake(tmp_path, monkeypatch):
     other = replace(definition, query=plain, format=ViewFormat.ADDRESSES, filled={})
     small = pa.schema([_SCHEMA.field(name) for name in ("__source_row_id", "__is_set", "loud")])
     rows = {"__source_row_id": [1], "__is_set": [True], "loud": ["A"]}
-    lance.write_dataset(pa.table(rows, schema=metadata.write(small, other)), f"{folder}/loud.lance")
+    lance.write_dataset(pa.table(rows, schema=view_definitions.write(small, other)), f"{folder}/loud.lance")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def start(*arguments, **options):
@@ -116,7 +116,7 @@ def test_all_views_are_listed_as_the_services_list_them(lake):
 @pytest.mark.parametrize("entry", ["query", "digest", "filled", "version"])
 def test_what_makes_no_sense_is_asked_of_the_services(lake, entry):
     table = lance.dataset(f"{lake}/adults.lance")
-    table.update_schema_metadata({metadata.PREFIX + entry: "9"})
+    table.update_schema_metadata({view_definitions.PREFIX + entry: "9"})
     assert local_reads.local_view_summaries(str(lake)) is None
     with leman.connect(lake) as db, pytest.raises(AssertionError, match="leman_local"):
         db.open_view("adults")

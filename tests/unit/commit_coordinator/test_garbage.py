@@ -8,6 +8,7 @@ import json
 import pytest
 from hypothesis import event, given, settings
 
+from leman._format.view_definitions import BASE_RECORD, FAILED
 from leman_coordinator.garbage.retention import (
     CLOCK_SKEW,
     REFRESH,
@@ -21,7 +22,6 @@ from leman_core.model import keys
 from leman_core.model.garbage import DAY, Fate, OpenJob, StoredFile, StoredKind, Use
 from leman_core.model.row_positions import RowRange
 from leman_core.model.table import TableSnapshot
-from leman_core.model.view_metadata import BASE_RECORD, FAILED
 from tests.unit.commit_coordinator.garbage_world import (
     NOW,
     X,

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman._format import column_bindings, stored_documents
+from leman._format import column_bindings, stored_documents, view_definitions
 from leman_core.functions import binding
 from leman_core.model import row_states, view_metadata
 from leman_core.model.row_states import RowState
@@ -86,7 +86,7 @@ def test_no_entry_of_a_binding_can_be_lost_unnoticed(key):
 
 
 def test_no_flipped_bit_makes_a_view_hold_something_else():
-    written = view_metadata.write(pa.schema([]), VIEW).metadata
+    written = view_definitions.write(pa.schema([]), VIEW).metadata
     assert view_metadata.from_metadata(written) == VIEW
     for metadata in damaged(written):
         try:
@@ -94,10 +94,10 @@ def test_no_flipped_bit_makes_a_view_hold_something_else():
         except DataLoss:
             continue
         except UnknownFormat:
-            assert metadata.get(view_metadata.FORMAT.encode()) != written[view_metadata.FORMAT.encode()]
+            assert metadata.get(view_definitions.FORMAT.encode()) != written[view_definitions.FORMAT.encode()]
         else:  # without the entry it is a view of an earlier release
             assert found == VIEW
-            assert view_metadata.IN_OWN_DATABASE.encode() not in metadata
+            assert view_definitions.IN_OWN_DATABASE.encode() not in metadata
 
 
 @pytest.mark.parametrize("older", [(), ("0123456789abcdef",)], ids=["own", "older"])

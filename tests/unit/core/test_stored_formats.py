@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from leman._format import column_bindings, stored_documents, stored_functions
+from leman._format import column_bindings, stored_documents, stored_functions, view_definitions
 from leman._format.stored_documents import StoredFormat
 from leman_core.functions import binding, function_definitions
 from leman_core.model import row_states, view_metadata
@@ -97,10 +97,10 @@ def test_a_function_of_another_release_is_not_damaged():
 
 
 def test_a_view_of_another_release_is_not_damaged():
-    metadata = dict(view_metadata.write(SCHEMA, DEFINITION).metadata)
+    metadata = dict(view_definitions.write(SCHEMA, DEFINITION).metadata)
     for number, reason in ((b"3", "FORMAT_TOO_NEW"), (b"0", "FORMAT_TOO_OLD")):
         with refused(reason):
-            view_metadata.from_metadata({**metadata, view_metadata.FORMAT.encode(): number})
+            view_metadata.from_metadata({**metadata, view_definitions.FORMAT.encode(): number})
 
 
 def record(**changes: object) -> str:

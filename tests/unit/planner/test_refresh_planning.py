@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leman._format.view_definitions import write
 from leman_core.model.service_errors import FailedPrecondition
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.udf import UdfDefinition, UdfKind
@@ -24,7 +25,7 @@ from leman_core.model.view import (
     ViewFunction,
     ViewQuery,
 )
-from leman_core.model.view_metadata import identity, write
+from leman_core.model.view_metadata import identity
 from leman_planner.views.refresh_planning import Case, plan_refresh
 from leman_planner.views.source_changes import changed_fragments, fields_read
 

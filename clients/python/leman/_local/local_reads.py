@@ -37,15 +37,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from leman import _locations, local
-from leman._format import column_bindings, stored_functions
+from leman._format import column_bindings, stored_functions, view_definitions
 from leman._format.stored_documents import Unreadable
 from leman._format.stored_functions import UdfDefinition
+from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET, ViewFormat
 from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._message_text import translate
 from leman._table_model import (
-    INTERNAL_COLUMNS,
-    IS_SET,
-    VIEW_KEYS,
     ComputedColumn,
     IndexCoverage,
     ReasonCount,
@@ -148,19 +146,14 @@ def _computed(field: pa.Field, paths: Mapping[int, str]) -> ComputedColumn | Non
     )
 
 
-#: Entries that its digest is made of, and those that a view of an early release lacks.
-_COVERED = frozenset(
-    ("query", "base_table", "base_table_db_uri", "base_table_version", "version", "base_table_incarnation")
-) | {"filled", "base_table_record"}
-_LATER = frozenset(("earlier", "failed"))
-_ROW_REFERENCES = {1: "address", 2: "stable_row_id"}
+_ROW_REFERENCES = {ViewFormat.ADDRESSES: "address", ViewFormat.STABLE_ROW_IDS: "stable_row_id"}
 
 
 def local_view(table: TableInfo) -> ViewInfo | None:
     """A view, of which `table` is its table; None: the services know, or refuse it better."""
     try:
         return _described_view(table)
-    except (LemanError, OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (LemanError, OSError, Unreadable):
         return None
 
 
@@ -172,7 +165,7 @@ def local_tables_and_views(database: str, name: str | None = None) -> list[Table
     found: list[TableInfo] = []
     for each in table_names(database) if name is None else [name]:
         table = local_table(database, each)
-        if table is not None and _is_view(table):
+        if table is not None and view_definitions.is_view(table.schema.metadata or {}):
             table = local_view(table)
         if table is None:
             return None
@@ -188,26 +181,22 @@ def local_view_summaries(database: str) -> list[ViewSummary] | None:
             table = local_table(database, name)
             if table is None:
                 return None
-            if _is_view(table):
+            if view_definitions.is_view(table.schema.metadata or {}):
                 found.append(_summary(_described_view(table)))
-    except (LemanError, OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (LemanError, OSError, Unreadable):
         return None
     return found
 
 
-def _is_view(table: TableInfo) -> bool:
-    return any(key.startswith(VIEW_KEYS) for key in table.schema.metadata or {})
-
-
 def _described_view(table: TableInfo) -> ViewInfo:
+    """Raises Unreadable where the metadata of its schema does not say what the view is."""
     import pyarrow as pa  # noqa: PLC0415 - slow to import; it was for `table`
 
-    stored = _stored(table.schema.metadata or {})
-    query = json.loads(stored["query"])
-    query["database"] = _source_database(stored, table.uri.rpartition("/")[0])
-    filled = json.loads(stored["filled"])
+    metadata = table.schema.metadata or {}
+    view = view_definitions.from_metadata(metadata, table.uri)
+    if view is None or not (view.in_own_database or view_definitions.IN_OWN_DATABASE.encode() in metadata):
+        raise Unreadable("no view, or one of an earlier release: the services know whether it was moved")
     rows_set = local.open_table(table.uri, table.version).count_rows(IS_SET)
-    functions = {f["name"]: f"{f['udf_name']}@{f['udf_version']}" for f in query["functions"]}
     return ViewInfo(
         name=table.name,
         uri=table.uri,
@@ -217,12 +206,33 @@ def _described_view(table: TableInfo) -> ViewInfo:
         schema=pa.schema([field for field in table.schema if field.name not in INTERNAL_COLUMNS]),
         computed_columns=(),
         stable_row_ids=table.stable_row_ids,
-        query=_query(query),
-        source_version=int(stored["base_table_version"]),
+        query=_view_query(view.query),
+        source_version=view.base_version,
         rows_unset=table.row_count - rows_set,
-        row_reference=_ROW_REFERENCES[int(stored["version"])],
-        stale_columns=tuple(name for name, function in functions.items() if filled.get(name) != function),
+        row_reference=_ROW_REFERENCES[view.format],
+        stale_columns=view.stale,
     )
+
+
+def _view_query(query: view_definitions.ViewQuery) -> ViewQuery:
+    return ViewQuery(
+        source_database=query.database,
+        source_table=query.table,
+        columns=tuple(ViewColumn(column.name, _expression(column)) for column in query.columns),
+        functions=tuple(ViewFunction(f.name, f.udf_name, f.udf_version, f.inputs) for f in query.functions),
+        where=query.where,
+        shuffle_seed=query.seed if query.shuffle else None,
+        limit=query.limit,
+        offset=query.offset,
+    )
+
+
+def _expression(column: view_definitions.ViewColumn) -> str:
+    """What makes a column, where it is a column of the source by its name, or by that in backticks."""
+    if column.source_column == column.name:
+        return column.source_column
+    quoted = "`" + column.source_column.replace("`", "``") + "`"
+    return quoted if column.source_column else column.expression
 
 
 def _summary(view: ViewInfo) -> ViewSummary:
@@ -238,53 +248,6 @@ def _summary(view: ViewInfo) -> ViewSummary:
         rows_unset=view.rows_unset,
         stale_columns=view.stale_columns,
     )
-
-
-def _stored(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    """What a view has in the metadata of its schema. Raises LookupError, ValueError where that is not as written."""
-    prefix = VIEW_KEYS.decode()
-    found = {k.decode().removeprefix(prefix): v.decode() for k, v in metadata.items() if k.startswith(VIEW_KEYS)}
-    bound = sorted((prefix + name, found[name]) for name in _COVERED | (_LATER & found.keys()))
-    if found["digest"] != hashlib.sha256(json.dumps(bound, ensure_ascii=False).encode()).hexdigest()[:32]:
-        raise ValueError("the metadata of the view was changed")
-    return found
-
-
-def _source_database(stored: Mapping[str, str], home: str) -> str:
-    """The database of the source of a view that lies in the database `home`.
-
-    Raises ValueError where another one is named by a view of an earlier release, which may have been moved.
-    """
-    own, recorded = stored.get("base_table_in_own_database"), stored["base_table_db_uri"].rstrip("/")
-    if own == "true":
-        return home
-    if own is None and recorded != home:
-        raise ValueError("the services know whether the view was moved")
-    return recorded
-
-
-def _query(stored: Mapping[str, Any]) -> ViewQuery:
-    return ViewQuery(
-        source_database=stored["database"],
-        source_table=stored["table"],
-        columns=tuple(ViewColumn(c["name"], _expression(c)) for c in stored["columns"]),
-        functions=tuple(
-            ViewFunction(f["name"], f["udf_name"], f["udf_version"], tuple(f["inputs"])) for f in stored["functions"]
-        ),
-        where=stored["where"],
-        shuffle_seed=stored["shuffle_seed"] if stored["shuffle"] else None,
-        limit=stored["limit"],
-        offset=stored["offset"],
-    )
-
-
-def _expression(column: Mapping[str, Any]) -> str:
-    """What makes a column, where it is a column of the source by its name, or by that in backticks."""
-    source: str = column["source_column"]
-    if source == column["name"]:
-        return source
-    quoted = "`" + source.replace("`", "``") + "`"
-    return quoted if source else str(column["expression"])
 
 
 def local_udfs(database: str) -> list[UdfInfo] | None:

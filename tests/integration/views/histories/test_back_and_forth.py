@@ -10,6 +10,7 @@ import lance
 import pyarrow as pa
 import pytest
 
+from leman._format import view_definitions
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
 from leman_core.model.udf import UdfDefinition, UdfKind
@@ -147,7 +148,7 @@ def test_a_function_of_other_columns_has_other_values(world):
     definition = view_metadata.read(lance.dataset(world.uri(SHUFFLED)).schema)
     (state,) = definition.earlier
     other = dataclasses.replace(state, computed={"score": "score@1(id, y, x)"})
-    forged = view_metadata.updates(dataclasses.replace(definition, earlier=(other,)))
+    forged = view_definitions.updates(dataclasses.replace(definition, earlier=(other,)))
     lance.dataset(world.uri(SHUFFLED)).update_schema_metadata(forged)
     plan = ViewReader(LanceTables()).plan(RefreshSpec(world.database, SHUFFLED.name, src_version=FIRST))
     assert (plan.earlier, plan.definition.earlier) == ((), (other,))
@@ -181,7 +182,7 @@ def test_a_view_whose_own_history_was_cleaned_computes(world):
 
 
 def test_states_are_remembered_up_to_a_number(world, monkeypatch):
-    monkeypatch.setattr(view_metadata, "MOST_EARLIER", 2)
+    monkeypatch.setattr(view_definitions, "MOST_EARLIER", 2)
     for _ in range(3):
         world.change("append", 1)
         go(world)

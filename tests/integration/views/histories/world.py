@@ -13,6 +13,7 @@ from typing import Any
 import lance
 import pyarrow as pa
 
+from leman._format import view_definitions
 from leman_core.model import view_metadata
 from leman_core.model.job import JobState
 from leman_core.model.view import INTERNAL_COLUMNS, IS_SET, SOURCE_ROW_ID, RefreshMode, RefreshResult
@@ -55,7 +56,7 @@ class World:
             definition = view_metadata.read(view.schema)
             assert definition is not None
             moved = replace(definition, query=replace(definition.query, database=other.database))
-            metadata = view_metadata.write(pa.schema([]), moved).metadata
+            metadata = view_definitions.write(pa.schema([]), moved).metadata
             view.update_schema_metadata({key.decode(): value.decode() for key, value in metadata.items()})
         return other
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leman._format.view_definitions import write
 from leman._wire import conversions
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 from leman_core.model.service_errors import Internal, InvalidArgument
@@ -31,7 +32,6 @@ from leman_core.model.view import (
     ViewFunction,
     ViewQuery,
 )
-from leman_core.model.view_metadata import write
 from leman_core.wire import convert_views
 from leman_internal.v1 import planning_pb2
 

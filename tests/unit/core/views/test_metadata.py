@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman._format import stored_documents
+from leman._format import stored_documents, view_definitions
+from leman._format.view_definitions import DIGEST, FILLED, FORMAT
 from leman_core.model import view_metadata
 from leman_core.model.service_errors import DataLoss
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
 from leman_core.model.view import EarlierState, ViewColumn, ViewDefinition, ViewFormat, ViewFunction, ViewQuery
 
-OWN = view_metadata.IN_OWN_DATABASE.encode()
+OWN = view_definitions.IN_OWN_DATABASE.encode()
 SCHEMA = pa.schema([pa.field("a", pa.int64(), metadata={"k": "v"})], {"mine": "stays"})
 QUERY = ViewQuery(
     database="/data",
@@ -66,11 +67,11 @@ def definition_of(query):
 @given(queries)
 def test_what_was_written_is_read(query):
     definition = definition_of(query)
-    assert view_metadata.read(view_metadata.write(SCHEMA, definition)) == definition
+    assert view_metadata.read(view_definitions.write(SCHEMA, definition)) == definition
 
 
 def test_keys_are_those_that_are_documented():
-    metadata = view_metadata.write(SCHEMA, DEFINITION).metadata
+    metadata = view_definitions.write(SCHEMA, DEFINITION).metadata
     assert metadata[b"leman::view::base_table"] == b"users"
     assert metadata[b"leman::view::base_table_db_uri"] == b"/data"
     assert metadata[b"leman::view::base_table_version"] == b"7"
@@ -95,18 +96,18 @@ def test_keys_are_those_that_are_documented():
 
 def test_a_source_in_the_views_own_database_is_where_the_view_is():
     own = dataclasses.replace(DEFINITION, in_own_database=True)
-    written = view_metadata.write(SCHEMA, own)
+    written = view_definitions.write(SCHEMA, own)
     moved = view_metadata.read(written, "/elsewhere/v.lance")
     assert moved.source_uri == "/elsewhere/users.lance"
     assert moved.query.database == "/elsewhere"
     assert view_metadata.read(written, "/data/v.lance") == own
-    again = view_metadata.write(written, moved)  # as a refresh there does
+    again = view_definitions.write(written, moved)  # as a refresh there does
     assert view_metadata.read(again, "/third/v.lance").source_uri == "/third/users.lance"
 
 
 def test_a_view_that_says_nothing_of_its_database_has_a_source_of_its_own_where_it_names_that():
     """Views of earlier releases do not say it."""
-    stored = {k: v for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items() if k != OWN}
+    stored = {k: v for k, v in view_definitions.write(SCHEMA, DEFINITION).metadata.items() if k != OWN}
     own = view_metadata.from_metadata(stored, "/data/v.lance")
     assert own == dataclasses.replace(DEFINITION, in_own_database=True)
     assert view_metadata.from_metadata(stored, "/elsewhere/v.lance") == DEFINITION
@@ -115,28 +116,28 @@ def test_a_view_that_says_nothing_of_its_database_has_a_source_of_its_own_where_
 
 def test_a_source_is_where_it_lay_where_it_is_not_known_where_the_view_lies():
     own = dataclasses.replace(DEFINITION, in_own_database=True)
-    assert view_metadata.read(view_metadata.write(SCHEMA, own)) == own
+    assert view_metadata.read(view_definitions.write(SCHEMA, own)) == own
 
 
 def test_a_source_in_another_database_stays_there():
-    other = view_metadata.read(view_metadata.write(SCHEMA, DEFINITION), "/elsewhere/v.lance")
+    other = view_metadata.read(view_definitions.write(SCHEMA, DEFINITION), "/elsewhere/v.lance")
     assert other == DEFINITION
     assert not other.in_own_database
 
 
 def test_a_place_that_is_neither_own_nor_other_is_damage():
-    written = view_metadata.write(SCHEMA, DEFINITION)
-    damaged = {**written.metadata, view_metadata.IN_OWN_DATABASE.encode(): b"tsue"}
+    written = view_definitions.write(SCHEMA, DEFINITION)
+    damaged = {**written.metadata, view_definitions.IN_OWN_DATABASE.encode(): b"tsue"}
     with pytest.raises(DataLoss):
         view_metadata.from_metadata(damaged)
 
 
 def test_other_metadata_stays():
-    written = view_metadata.write(SCHEMA, DEFINITION)
+    written = view_definitions.write(SCHEMA, DEFINITION)
     assert written.metadata[b"mine"] == b"stays"
     assert written.field("a").metadata == {b"k": b"v"}
     assert view_metadata.from_metadata({**written.metadata, b"mine": b"\xff"}) == DEFINITION
-    assert view_metadata.write(SCHEMA.remove_metadata(), DEFINITION).metadata
+    assert view_definitions.write(SCHEMA.remove_metadata(), DEFINITION).metadata
 
 
 def test_a_table_is_no_view():
@@ -146,8 +147,8 @@ def test_a_table_is_no_view():
 
 def test_updates_are_all_that_a_refresh_changes():
     later = dataclasses.replace(DEFINITION, base_version=9, base_incarnation="other", filled={"emb": "embed@2"})
-    metadata = dict(view_metadata.write(SCHEMA, DEFINITION).metadata)
-    metadata.update({key.encode(): value.encode() for key, value in view_metadata.updates(later).items()})
+    metadata = dict(view_definitions.write(SCHEMA, DEFINITION).metadata)
+    metadata.update({key.encode(): value.encode() for key, value in view_definitions.updates(later).items()})
     assert view_metadata.from_metadata(metadata) == later
 
 
@@ -157,40 +158,40 @@ def state(view_version, source_version, by="embed@1(name)"):
 
 def test_a_view_remembers_each_state_once_and_not_what_it_is(monkeypatch):
     assert state(1, 7).computed == DEFINITION.computed
-    monkeypatch.setattr(view_metadata, "MOST_EARLIER", 3)
+    monkeypatch.setattr(view_definitions, "MOST_EARLIER", 3)
     known = dataclasses.replace(DEFINITION, earlier=(state(5, 6), state(4, 7), state(3, 5), state(2, 4)))
-    seen = view_metadata.remembering(known, state(6, 5)).earlier
+    seen = view_definitions.remembering(known, state(6, 5)).earlier
     assert seen == (state(6, 5), state(5, 6), state(2, 4))  # 7 is what it is now
-    assert view_metadata.remembering(known, None).earlier == (state(5, 6), state(3, 5), state(2, 4))
-    assert view_metadata.remembering(known, state(6, 7)).earlier == (state(5, 6), state(3, 5), state(2, 4))
-    other = view_metadata.remembering(known, state(6, 6, "embed@2(name)")).earlier
+    assert view_definitions.remembering(known, None).earlier == (state(5, 6), state(3, 5), state(2, 4))
+    assert view_definitions.remembering(known, state(6, 7)).earlier == (state(5, 6), state(3, 5), state(2, 4))
+    other = view_definitions.remembering(known, state(6, 6, "embed@2(name)")).earlier
     assert other == (state(6, 6, "embed@2(name)"), state(5, 6), state(3, 5))
-    assert view_metadata.read(view_metadata.write(SCHEMA, known)) == known
+    assert view_metadata.read(view_definitions.write(SCHEMA, known)) == known
 
 
 def test_a_view_of_an_earlier_release_remembers_nothing():
-    written = {k.decode(): v.decode() for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items()}
-    ours = {k: v for k, v in written.items() if k.startswith(view_metadata.PREFIX)}
-    later = (view_metadata.EARLIER, view_metadata.IN_OWN_DATABASE, view_metadata.DIGEST)
+    written = {k.decode(): v.decode() for k, v in view_definitions.write(SCHEMA, DEFINITION).metadata.items()}
+    ours = {k: v for k, v in written.items() if k.startswith(view_definitions.PREFIX)}
+    later = (view_definitions.EARLIER, view_definitions.IN_OWN_DATABASE, view_definitions.DIGEST)
     old = {k: v for k, v in ours.items() if k not in later}
-    old[view_metadata.DIGEST] = stored_documents.digest_of(old)
+    old[view_definitions.DIGEST] = stored_documents.digest_of(old)
     stored = {k.encode(): v.encode() for k, v in old.items()}
     assert view_metadata.from_metadata(stored) == DEFINITION
-    stored |= {k.encode(): v.encode() for k, v in view_metadata.with_query(DEFINITION).items()}
+    stored |= {k.encode(): v.encode() for k, v in view_definitions.with_query(DEFINITION).items()}
     assert view_metadata.from_metadata(stored) == DEFINITION
-    forgotten = {k: v for k, v in ours.items() if k != view_metadata.EARLIER}
+    forgotten = {k: v for k, v in ours.items() if k != view_definitions.EARLIER}
     with pytest.raises(DataLoss):
         view_metadata.from_metadata({k.encode(): v.encode() for k, v in forgotten.items()})
 
 
 def test_a_later_definition_takes_the_place_of_the_one_before():
     later = dataclasses.replace(DEFINITION, base_version=9)
-    assert view_metadata.read(view_metadata.write(view_metadata.write(SCHEMA, DEFINITION), later)) == later
+    assert view_metadata.read(view_definitions.write(view_definitions.write(SCHEMA, DEFINITION), later)) == later
 
 
-@pytest.mark.parametrize("key", [view_metadata.QUERY, view_metadata.DIGEST, view_metadata.FORMAT, view_metadata.FILLED])
+@pytest.mark.parametrize("key", [view_definitions.QUERY, DIGEST, FORMAT, FILLED])
 def test_a_missing_key_is_damage(key):
-    metadata = {k: v for k, v in view_metadata.write(SCHEMA, DEFINITION).metadata.items() if k != key.encode()}
+    metadata = {k: v for k, v in view_definitions.write(SCHEMA, DEFINITION).metadata.items() if k != key.encode()}
     with pytest.raises(DataLoss) as caught:
         view_metadata.from_metadata(metadata)
     assert caught.value.reason == "VIEW_DAMAGED"
@@ -199,16 +200,16 @@ def test_a_missing_key_is_damage(key):
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        (view_metadata.QUERY, "{"),
-        (view_metadata.QUERY, "[]"),
-        (view_metadata.QUERY, '{"database": "d"}'),
-        (view_metadata.BASE_VERSION, "seven"),
-        (view_metadata.FORMAT, "two"),
-        (view_metadata.FILLED, "[]"),
+        (view_definitions.QUERY, "{"),
+        (view_definitions.QUERY, "[]"),
+        (view_definitions.QUERY, '{"database": "d"}'),
+        (view_definitions.BASE_VERSION, "seven"),
+        (view_definitions.FORMAT, "two"),
+        (view_definitions.FILLED, "[]"),
     ],
 )
 def test_a_wrong_value_is_damage(key, value):
-    metadata = {**view_metadata.write(SCHEMA, DEFINITION).metadata, key.encode(): value.encode()}
+    metadata = {**view_definitions.write(SCHEMA, DEFINITION).metadata, key.encode(): value.encode()}
     with pytest.raises(DataLoss):
         view_metadata.from_metadata(metadata)
 
@@ -232,7 +233,7 @@ def test_the_last_alterations_are_remembered_by_their_requests():
         noted = view_metadata.with_alteration(metadata, f"id {number}", f"body {number}")
         metadata |= {key.encode(): value.encode() for key, value in noted.items()}
     assert view_metadata.alterations(metadata) == {f"id {n}": f"body {n}" for n in range(4, 20)}
-    written = view_metadata.write(SCHEMA, DEFINITION).metadata | metadata
+    written = view_definitions.write(SCHEMA, DEFINITION).metadata | metadata
     assert view_metadata.from_metadata(written) == DEFINITION
 
 

@@ -1,0 +1,369 @@
+"""What makes a table a view: its definition in the schema metadata. Keys and forms are public: docs/views.md."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from leman._format import stored_documents
+from leman._format.stored_documents import Damaged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PREFIX = "leman::view::"
+QUERY = f"{PREFIX}query"
+BASE_TABLE = f"{PREFIX}base_table"
+BASE_DATABASE = f"{PREFIX}base_table_db_uri"
+BASE_VERSION = f"{PREFIX}base_table_version"
+FORMAT = f"{PREFIX}version"
+BASE_INCARNATION = f"{PREFIX}base_table_incarnation"
+FILLED = f"{PREFIX}filled"
+BASE_RECORD = f"{PREFIX}base_table_record"
+EARLIER = f"{PREFIX}earlier"
+FAILED = f"{PREFIX}failed"
+#: Names of lists of failed rows begin so.
+FAILED_PREFIX = "failed-"
+#: Names of records of a source version begin so.
+RECORD_PREFIX = "source-"
+#: "true": the source is in the view's own database, wherever that lies; `BASE_DATABASE` says where it lay. No digest
+#: covers it, as releases that do not know it make the digest of what they know.
+IN_OWN_DATABASE = f"{PREFIX}base_table_in_own_database"
+#: Digest of the entries that `_COVERED` names.
+DIGEST = f"{PREFIX}digest"
+_TRUE, _FALSE = "true", "false"
+_COVERED = (QUERY, BASE_TABLE, BASE_DATABASE, BASE_VERSION, FORMAT, BASE_INCARNATION, FILLED, BASE_RECORD)
+#: Views that an earlier release made do not have them.
+_LATER = (EARLIER, FAILED)
+#: How many earlier states are remembered.
+MOST_EARLIER = 16
+
+
+#: Columns that every view has. Queries made through Leman do not show them.
+SOURCE_ROW_ID = "__source_row_id"
+
+
+IS_SET = "__is_set"
+
+
+INTERNAL_COLUMNS = (SOURCE_ROW_ID, IS_SET)
+
+
+class ViewFormat(enum.IntEnum):
+    """How `__source_row_id` points into the source (`leman::view::version`)."""
+
+    ADDRESSES = 1
+    STABLE_ROW_IDS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class ViewColumn:
+    """A column made by the source alone."""
+
+    name: str
+    #: SQL over the source's columns.
+    expression: str
+    #: Set where the expression is no more than one of them.
+    source_column: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewFunction:
+    """A column computed by a registered function from columns of the source, in the order of its parameters."""
+
+    name: str
+    udf_name: str
+    udf_version: str
+    inputs: tuple[str, ...]
+
+    @property
+    def identity(self) -> str:
+        """Return what tells its values from others: a function version and what it reads."""
+        return f"{self.udf_name}@{self.udf_version}({', '.join(self.inputs)})"
+
+
+@dataclass(frozen=True, slots=True)
+class ViewQuery:
+    """What a view holds. `limit` and `offset` choose by source row id, before the shuffle."""
+
+    database: str
+    table: str
+    columns: tuple[ViewColumn, ...]
+    functions: tuple[ViewFunction, ...] = ()
+    where: str = ""
+    shuffle: bool = False
+    seed: int = 0
+    #: None: all rows.
+    limit: int | None = None
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierState:
+    """What a view was up to one of its versions: all rows of `view_version` are right for `source_version`."""
+
+    view_version: int
+    source_version: int
+    #: What computed the function columns (name → `ViewFunction.identity`).
+    computed: dict[str, str]
+    #: The highest id of a fragment of the source then.
+    last_fragment: int = -1
+
+    def is_like(self, other: EarlierState) -> bool:
+        """Tell whether both hold the same values."""
+        return (self.source_version, self.computed) == (other.source_version, other.computed)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedNote:
+    """What a view says of the values that it lacks because a function failed."""
+
+    #: The file that lists the rows (see `leman_core.storage.view_side_files`).
+    file: str = ""
+    #: How many, by column.
+    rows: dict[str, int] = field(default_factory=dict)
+    #: How many, by the job in which that was, the latest first.
+    jobs: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """Count the values that are missing."""
+        return sum(self.rows.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewDefinition:
+    """A view as its table's schema metadata describes it."""
+
+    query: ViewQuery
+    source_uri: str
+    #: The source version that the set rows are right for.
+    base_version: int
+    base_incarnation: str
+    format: ViewFormat
+    #: The function version that computed each function column's values (name → "udf@version"); it differs from the
+    #: query's after an alteration.
+    filled: dict[str, str] = field(default_factory=dict)
+    #: The file in which the view keeps that source version (`source_records`); empty: none.
+    base_record: str = ""
+    #: What it was before, newest first, as far as it is remembered.
+    earlier: tuple[EarlierState, ...] = ()
+    #: Values that are missing.
+    failed: FailedNote = field(default_factory=FailedNote)
+    #: The source is in the database of the view, and stays so wherever that is copied or moved.
+    in_own_database: bool = False
+
+    @property
+    def computed(self) -> dict[str, str]:
+        """Return, by name of each function column with values, what computed them, as `ViewFunction.identity` says it.
+
+        The inputs are those of the query: a column that gets others is not among the filled ones any more.
+        """
+        inputs = {function.name: function.inputs for function in self.query.functions}
+        return {name: f"{by}({', '.join(inputs[name])})" for name, by in self.filled.items() if name in inputs}
+
+    @property
+    def stale(self) -> tuple[str, ...]:
+        """Return the function columns whose values are of another function, or of other inputs, than the query says."""
+        wanted = {f.name: f"{f.udf_name}@{f.udf_version}" for f in self.query.functions}
+        return tuple(name for name, function in wanted.items() if self.filled.get(name) != function)
+
+
+def is_view(metadata: Mapping[bytes, bytes]) -> bool:
+    """Tell whether a table is a view by the schema's metadata, a damaged one too."""
+    return QUERY.encode() in metadata or DIGEST.encode() in metadata
+
+
+def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinition | None:
+    """Return the definition in the metadata of a table's schema; None where the table is no view.
+
+    Args:
+        metadata: Of the schema.
+        uri: Where the view lies: a source in its own database is looked for there. Empty: where it lay.
+
+    Raises:
+        Damaged: the metadata is not as it was written.
+        OtherFormat: another release wrote it.
+    """
+    if not is_view(metadata):
+        return None
+    try:
+        stored = {key.decode(): value.decode() for key, value in metadata.items() if key.startswith(b"leman::")}
+        if FORMAT in stored:
+            stored_documents.VIEW.check(stored[FORMAT], "The metadata of the view")
+        return _read(stored, uri.rpartition("/")[0])
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        raise Damaged(repr(error)) from None
+
+
+def write(schema: pa.Schema, definition: ViewDefinition) -> pa.Schema:
+    """Return the schema with the definition in its metadata; other metadata stays."""
+    stored = {key.encode(): value.encode() for key, value in updates(definition).items()}
+    return schema.with_metadata({**(schema.metadata or {}), **stored})
+
+
+def updates(definition: ViewDefinition) -> dict[str, str]:
+    """Return the metadata of a view; a refresh changes part of it, also where the view lies once it was moved."""
+    return {**_stored(definition), **_place(definition), **_sealed(definition)}
+
+
+def with_query(definition: ViewDefinition) -> dict[str, str]:
+    """Return the metadata that another query changes, with what it then says."""
+    return {
+        QUERY: _text(query_json(definition.query)),
+        BASE_DATABASE: definition.query.database,
+        **_place(definition),
+        FILLED: _text(definition.filled),
+        EARLIER: _earlier_text(definition),
+        FAILED: _failed_text(definition.failed),
+        **_sealed(definition),
+    }
+
+
+def remembering(definition: ViewDefinition, state: EarlierState | None) -> ViewDefinition:
+    """Return a definition whose view was `state` before; the oldest states are forgotten.
+
+    Neither what the view is itself nor what is remembered already is remembered twice.
+    """
+    now = EarlierState(view_version=0, source_version=definition.base_version, computed=definition.computed)
+    if state is None or state.is_like(now):
+        others = definition.earlier
+    else:
+        others = (state, *(e for e in definition.earlier if not e.is_like(state)))
+    return replace(definition, earlier=tuple(e for e in others if not e.is_like(now))[:MOST_EARLIER])
+
+
+def _changing(definition: ViewDefinition) -> dict[str, str]:
+    return {
+        BASE_VERSION: str(definition.base_version),
+        BASE_INCARNATION: definition.base_incarnation,
+        FILLED: _text(definition.filled),
+        BASE_RECORD: definition.base_record,
+        EARLIER: _earlier_text(definition),
+        FAILED: _failed_text(definition.failed),
+    }
+
+
+def _earlier_text(definition: ViewDefinition) -> str:
+    return _text([[e.view_version, e.source_version, e.computed, e.last_fragment] for e in definition.earlier])
+
+
+def _failed_text(note: FailedNote) -> str:
+    return _text({"file": note.file, "rows": note.rows, "jobs": note.jobs})
+
+
+def _place(definition: ViewDefinition) -> dict[str, str]:
+    return {IN_OWN_DATABASE: _TRUE if definition.in_own_database else _FALSE}
+
+
+def _sealed(definition: ViewDefinition) -> dict[str, str]:
+    return {DIGEST: stored_documents.digest_of(_stored(definition))}
+
+
+def _stored(definition: ViewDefinition) -> dict[str, str]:
+    query = definition.query
+    return {
+        QUERY: _text(query_json(query)),
+        BASE_TABLE: query.table,
+        BASE_DATABASE: query.database,
+        FORMAT: str(int(definition.format)),
+        **_changing(definition),
+    }
+
+
+def query_json(query: ViewQuery) -> dict[str, Any]:
+    """Return a query as it is stored."""
+    return {
+        "database": query.database,
+        "table": query.table,
+        "columns": [
+            {"name": c.name, "expression": c.expression, "source_column": c.source_column} for c in query.columns
+        ],
+        "functions": [
+            {"name": f.name, "udf_name": f.udf_name, "udf_version": f.udf_version, "inputs": list(f.inputs)}
+            for f in query.functions
+        ],
+        "where": query.where,
+        "shuffle": query.shuffle,
+        "shuffle_seed": query.seed,
+        "limit": query.limit,
+        "offset": query.offset,
+    }
+
+
+def _read(stored: Mapping[str, str], home: str) -> ViewDefinition:
+    """Return the definition that is stored, of a view in the database `home`; empty: it is not known."""
+    covered = (*_COVERED, *(key for key in _LATER if key in stored))
+    if stored[DIGEST] != stored_documents.digest_of({key: stored[key] for key in covered}):
+        raise ValueError("its digest does not match")
+    query = _query(json.loads(stored[QUERY]))
+    filled = json.loads(stored[FILLED])
+    place = stored.get(IN_OWN_DATABASE, _FALSE)
+    if place not in (_TRUE, _FALSE):
+        raise ValueError(f"{IN_OWN_DATABASE} is {place!r}")
+    in_own = place == _TRUE or bool(home and home == stored[BASE_DATABASE].rstrip("/"))
+    database = home if in_own and home else stored[BASE_DATABASE]
+    return ViewDefinition(
+        query=replace(query, database=database) if in_own and home else query,
+        source_uri=f"{database.rstrip('/')}/{stored[BASE_TABLE]}.lance",
+        in_own_database=in_own,
+        base_version=int(stored[BASE_VERSION]),
+        base_incarnation=stored[BASE_INCARNATION],
+        format=ViewFormat(int(stored[FORMAT])),
+        filled={str(name): str(function) for name, function in filled.items()},
+        base_record=stored[BASE_RECORD],
+        earlier=tuple(_earlier(state) for state in json.loads(stored.get(EARLIER, "[]"))),
+        failed=_failed(json.loads(stored.get(FAILED, "{}"))),
+    )
+
+
+def failed_in(metadata: Mapping[bytes, bytes]) -> FailedNote:
+    """Return what a table's metadata says of failed rows; nothing where it is no view's, or damaged."""
+    try:
+        return _failed(json.loads(metadata.get(FAILED.encode(), b"{}")))
+    except (ValueError, TypeError, AttributeError):
+        return FailedNote()
+
+
+def _failed(stored: Mapping[str, Any]) -> FailedNote:
+    rows = {str(name): int(count) for name, count in stored.get("rows", {}).items()}
+    return FailedNote(
+        str(stored.get("file", "")), rows, {str(job): int(n) for job, n in stored.get("jobs", {}).items()}
+    )
+
+
+def _earlier(stored: Sequence[Any]) -> EarlierState:
+    view_version, source_version, computed, last_fragment = stored
+    return EarlierState(
+        view_version=int(view_version),
+        source_version=int(source_version),
+        computed={str(n): str(by) for n, by in computed.items()},
+        last_fragment=int(last_fragment),
+    )
+
+
+def _query(stored: Mapping[str, Any]) -> ViewQuery:
+    limit = stored["limit"]
+    return ViewQuery(
+        database=str(stored["database"]),
+        table=str(stored["table"]),
+        columns=tuple(
+            ViewColumn(str(c["name"]), str(c["expression"]), str(c["source_column"])) for c in stored["columns"]
+        ),
+        functions=tuple(
+            ViewFunction(str(f["name"]), str(f["udf_name"]), str(f["udf_version"]), tuple(map(str, f["inputs"])))
+            for f in stored["functions"]
+        ),
+        where=str(stored["where"]),
+        shuffle=bool(stored["shuffle"]),
+        seed=int(stored["shuffle_seed"]),
+        limit=None if limit is None else int(limit),
+        offset=int(stored["offset"]),
+    )
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
