@@ -16,7 +16,9 @@ from functools import partial
 
 import pyarrow as pa
 
+from leman._format import stored_logs
 from leman._format.stored_functions import FOLDER
+from leman._format.stored_logs import ERRORS
 from leman_coordinator.verification import table_verification
 from leman_coordinator.verification.verification_report import (
     Finding,
@@ -84,7 +86,6 @@ _STORES = (
     ("errors.lance", Subject.ERROR_STORE, "failed rows of earlier jobs cannot all be listed or retried"),
     ("jobs.lance", Subject.JOB_HISTORY, "earlier jobs cannot all be listed or taken over"),
 )
-_ERRORS = "_leman/errors.lance"
 #: The column whose values carry digests of their own.
 _RECORD = "record"
 
@@ -111,7 +112,7 @@ class _Records:
     last_commits: dict[tuple[str, str], Job] = field(default_factory=dict)
 
     def add(self, record: str) -> None:
-        self.unsealed += not stored_jobs.is_sealed(record)
+        self.unsealed += not stored_logs.is_sealed(record)
         try:
             job = stored_jobs.decode_job(record)
         except DataLoss:
@@ -168,9 +169,9 @@ def _set_aside(log: AppendLog, path: str, harm: str) -> list[Finding]:
 
 
 def _missing_errors(database: str) -> Iterator[Finding]:
-    if not has_versions(f"{database}/{_ERRORS}"):
-        told = f"{_ERRORS} is gone, and jobs failed on rows: these cannot be listed. Restore the folder from a copy"
-        yield Finding(Subject.ERROR_STORE, Flaw.MISSING, _ERRORS, told)
+    if not has_versions(f"{database}/{ERRORS}"):
+        told = f"{ERRORS} is gone, and jobs failed on rows: these cannot be listed. Restore the folder from a copy"
+        yield Finding(Subject.ERROR_STORE, Flaw.MISSING, ERRORS, told)
 
 
 def _rolled_back(database: str, job: Job) -> Finding | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 from leman_core.model.keys import job_key
 from leman_core.model.plan import BackfillSpec, ReasonCount
@@ -210,39 +210,6 @@ class Job:
     def this_attempt(self) -> Attempt:
         """Return the attempt that this is a state of."""
         return Attempt(self.job_id, self.attempt)
-
-
-class StateOfJob(Protocol):
-    """What of a state of a job decides whether it counts."""
-
-    @property
-    def state(self) -> JobState: ...
-
-    @property
-    def attempt(self) -> int: ...
-
-    @property
-    def executor(self) -> str: ...
-
-    @property
-    def deleted(self) -> bool: ...
-
-
-_State = TypeVar("_State", bound=StateOfJob)
-
-
-def newer_state(known: _State | None, said: _State) -> _State:
-    """Return which of two states of a job counts, where `said` was written down after `known`.
-
-    The first terminal state is final, but for the word that the job was deleted, after which nothing counts. An
-    attempt belongs to the executor that wrote it down first; once a later one is written down, the earlier one's
-    executor has nothing to say any more, not even that the job has ended.
-    """
-    if known is None or (said.deleted and known.state.terminal and not known.deleted):
-        return said
-    if known.state.terminal or said.attempt < known.attempt:
-        return known
-    return known if said.attempt == known.attempt and said.executor != known.executor else said
 
 
 def deleted_job(job: Job, now: float) -> Job:

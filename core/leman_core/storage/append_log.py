@@ -22,11 +22,12 @@ import structlog
 from lance.commit import CommitConflictError
 
 from leman._format import stored_documents
+from leman._format.stored_logs import DAMAGED, SAVED_FROM, position
 from leman_core.model.service_errors import LemanError, check_format
 from leman_core.storage.error_translation import LANCE_ERRORS, table_error
 from leman_core.storage.filesystems import counted_table, filesystem_of
 from leman_core.storage.locations import in_object_store
-from leman_core.storage.log_snapshot import SAVED_FROM, Snapshot, position, readable, saved, with_position
+from leman_core.storage.log_snapshot import Snapshot, readable, saved, with_position
 from leman_core.storage.object_stores import lance_options
 from leman_core.storage.opening import has_versions, open_checked, open_latest, open_version
 from leman_core.storage.panics import panics_as_errors
@@ -39,7 +40,6 @@ from leman_core.storage.storage_errors import (
 )
 from leman_core.storage.table_creation import create_empty
 
-_FOLDER = "damaged"
 _NOTE = ".txt"
 _MANIFEST = ".manifest"
 _NEWEST_FIRST = 20  # digits: names that count down
@@ -112,12 +112,12 @@ def set_aside(uri: str, path: str, what: str) -> str:
     filesystem, root = filesystem_of(uri)
     folder, _, table = root.rpartition("/")
     name = "-".join(part for part in (table, str(time.time_ns()), PurePosixPath(path).name) if part)
-    note = f"{what} It was set aside as {folder}/{_FOLDER}/{name}."
+    note = f"{what} It was set aside as {folder}/{DAMAGED}/{name}."
     try:
-        filesystem.create_dir(f"{folder}/{_FOLDER}", recursive=True)
+        filesystem.create_dir(f"{folder}/{DAMAGED}", recursive=True)
         with contextlib.suppress(FileNotFoundError):
-            filesystem.move(f"{root}/{path}".rstrip("/"), f"{folder}/{_FOLDER}/{name}")
-        with filesystem.open_output_stream(f"{folder}/{_FOLDER}/{name}{_NOTE}") as stream:
+            filesystem.move(f"{root}/{path}".rstrip("/"), f"{folder}/{DAMAGED}/{name}")
+        with filesystem.open_output_stream(f"{folder}/{DAMAGED}/{name}{_NOTE}") as stream:
             stream.write(note.encode())
     except OSError as error:
         return f"{what} It could not be set aside: {error}"
@@ -141,7 +141,7 @@ def damage_notes(uri: str, since: float = 0.0) -> list[str]:
 def _notes(uri: str, since_ns: int) -> Iterator[str]:
     filesystem, root = filesystem_of(uri)
     folder, _, table = root.rpartition("/")
-    selector = pafs.FileSelector(f"{folder}/{_FOLDER}", allow_not_found=True)
+    selector = pafs.FileSelector(f"{folder}/{DAMAGED}", allow_not_found=True)
     for path in sorted(entry.path for entry in filesystem.get_file_info(selector)):
         name = PurePosixPath(path).name
         if not name.startswith(f"{table}-") or not name.endswith(_NOTE):
@@ -527,11 +527,6 @@ class AppendLog:
     def _set_aside(self, path: str, what: str) -> None:
         note = set_aside(self._uri, path, what)
         _log.error("damage", uri=self._uri, what=note)
-
-
-def sql_quoted(text: str) -> str:
-    """Return a text as SQL writes it."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _met_others(error: Exception) -> bool:

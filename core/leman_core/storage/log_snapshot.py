@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from lance.fragment import RowIdMeta, RowIdSequence
 
+from leman._format.stored_logs import ROW_ID, SAVED_FROM, position
 from leman_core.model.service_errors import LemanError
 from leman_core.storage import manifest
 from leman_core.storage.error_translation import LANCE_ERRORS
@@ -23,28 +24,7 @@ from leman_core.storage.opening import move_to_latest
 from leman_core.storage.panics import panics_as_errors
 from leman_core.storage.storage_errors import storage_failed, store_failed
 
-#: Column of a log that keeps an order: the row id that a row had before it was saved from a damaged fragment.
-SAVED_FROM = "position"
-_ROW_ID = "_rowid"
 _SCANNED_AT_ONCE = 1 << 16
-
-
-def position(row: dict[str, object]) -> int:
-    """Return where a row stands among all others of its table: in the order in which their appends were committed.
-
-    Commits give out stable row ids in their order, and compaction keeps them, while it moves rows behind others that
-    were appended meanwhile. A row that was saved from a damaged fragment is appended anew and has a new id; its column
-    `position` has the old one. Rows with ids 0, 1, 2 of which the middle one was saved, with id 3, stand in the order
-    0, 3 (position 1), 2.
-
-    Returns:
-        0 for all rows of a table without stable ids, as earlier releases made it: there the order of the manifest is
-            all that is known.
-    """
-    if SAVED_FROM not in row:
-        return 0
-    before = row[SAVED_FROM]
-    return int(str(row[_ROW_ID] if before is None else before))
 
 
 class LogRows:
@@ -78,7 +58,7 @@ class LogRows:
             yield from zip(ids, part._table.column(column).to_pylist(), strict=True)
 
     def _ids(self) -> pa.ChunkedArray:
-        return self._table.column(_ROW_ID).cast(pa.int64())
+        return self._table.column(ROW_ID).cast(pa.int64())
 
     def _where(self, wanted: pa.ChunkedArray) -> LogRows:
         return LogRows(self._table.filter(wanted), ordered=True)
@@ -198,7 +178,7 @@ class Snapshot:
             if isinstance(stored, RowIdMeta) and fragment.metadata.deletion_file is None:
                 ids: list[int] = RowIdSequence.from_inline_metadata(stored).to_pyarrow().to_pylist()
             else:
-                ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
+                ids = fragment.to_table(columns=[], with_row_id=True).column(ROW_ID).to_pylist()
         return ids
 
     def readable(self, fragment_id: int) -> list[dict[str, object]]:
@@ -208,12 +188,12 @@ class Snapshot:
         """
         with self._readable():  # the manifest has the ids: no file is read
             fragment = self._fragment(fragment_id)
-            ids = fragment.to_table(columns=[], with_row_id=True).column(_ROW_ID).to_pylist()
+            ids = fragment.to_table(columns=[], with_row_id=True).column(ROW_ID).to_pylist()
         found: list[dict[str, object]] = []
         for row, row_id in enumerate(ids):
             try:
                 with panics_as_errors():
-                    found += [{**values, _ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
+                    found += [{**values, ROW_ID: row_id} for values in fragment.take([row]).to_pylist()]
             except LANCE_ERRORS as error:
                 if store_failed(error):
                     raise storage_failed(error, f"{self._called} cannot be read: {error}", self._dataset.uri) from error

@@ -35,8 +35,9 @@ import pyarrow.fs as pafs
 import structlog
 
 from leman._format import stored_documents
+from leman._format.stored_logs import JOBS, is_sealed, newer_state
 from leman_core.model.garbage import OpenJob
-from leman_core.model.job import Job, JobState, newer_state
+from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import UNREADABLE, DataLoss, Unavailable, check_format
 from leman_core.model.view import RefreshSpec
@@ -158,11 +159,6 @@ def encode_job(job: Job) -> str:
 
 def _check_format(text: str) -> None:
     check_format(stored_documents.JOB, _format_decoder.decode(text).format, "A record of the job history")
-
-
-def is_sealed(record: str) -> bool:
-    """Tell whether a record carries a digest."""
-    return not record.startswith("{")
 
 
 def decode_job(record: str) -> Job:
@@ -389,7 +385,7 @@ def open_jobs_of(database: str) -> list[str]:
 def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
     """Return the open jobs of a table; None: of all."""
     tail = tail_records(database)
-    log = AppendLog(f"{database}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {database}")
+    log = AppendLog(f"{database}/{JOBS}", pa.schema([]), called=f"The job history of {database}")
     rows = log.read(["job_id", "table", "column", "state", "created_at", "record"])
     jobs: dict[str, Job] = {}
     damaged: dict[str, OpenJob] = {}

@@ -23,12 +23,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leman._format.stored_logs import PLACE_ONLY, sql_quoted
 from leman_core.model.job import Job
 from leman_core.model.service_errors import LemanError
 from leman_core.model.work import RowError
-from leman_core.storage.append_log import sql_quoted
 from leman_core.storage.log_snapshot import Snapshot
-from leman_executor.worker.error_store import PLACE_ONLY, errors_uri, open_log
+from leman_executor.worker.error_store import errors_uri, open_log
 
 _Numbers = npt.NDArray[np.int64]
 #: Rows of a zone at the most.

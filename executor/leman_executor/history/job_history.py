@@ -21,12 +21,13 @@ from typing import NamedTuple
 import pyarrow as pa
 import structlog
 
-from leman_core.model.job import Job, newer_state
+from leman._format.stored_logs import JOBS, newer_state, position, sql_quoted
+from leman_core.model.job import Job
 from leman_core.model.service_errors import DataLoss, LemanError, Unavailable, UnknownFormat
 from leman_core.server.blocking import BlockingPool, PoolOfPlace
 from leman_core.storage import stored_jobs, whole_files
-from leman_core.storage.append_log import AppendLog, sql_quoted
-from leman_core.storage.log_snapshot import LogRows, Snapshot, position
+from leman_core.storage.append_log import AppendLog
+from leman_core.storage.log_snapshot import LogRows, Snapshot
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
 from leman_core.storage.stored_jobs import KEPT_SECONDS, Entry, tail_of
 from leman_core.storage.table_creation import check_conditional_puts
@@ -222,7 +223,7 @@ class JobHistory:
 
     def __init__(self, database: str, *, has_tail: bool = False) -> None:
         self._home = database.rstrip("/")
-        self.uri = f"{self._home}/_leman/jobs.lance"
+        self.uri = f"{self._home}/{JOBS}"
         self._log = AppendLog(
             self.uri, _JOBS, called=f"The job history {self.uri}", compact_after=0, repairs=True, ordered=True
         )
@@ -253,7 +254,7 @@ class JobHistory:
         """
         with self._lock:
             if not self._prepared:
-                check_conditional_puts(self.uri.removesuffix("/_leman/jobs.lance"))
+                check_conditional_puts(self.uri.removesuffix(f"/{JOBS}"))
                 self._log.create()
                 try:
                     self._errors.create()

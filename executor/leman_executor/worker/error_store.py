@@ -11,6 +11,7 @@ from dataclasses import replace
 import msgspec
 import pyarrow as pa
 
+from leman._format.stored_logs import ERRORS, PLACE_ONLY
 from leman_core.model.work import RowError
 from leman_core.storage.append_log import AppendLog
 
@@ -28,13 +29,10 @@ _SCHEMA = pa.schema(
     ]
 )
 
-#: Replaces an exception's class if only the place of a failed row is stored.
-PLACE_ONLY = ""
-
 
 def errors_uri(database: str) -> str:
     """Return the URI of a database's failed rows."""
-    return f"{database.rstrip('/')}/_leman/errors.lance"
+    return f"{database.rstrip('/')}/{ERRORS}"
 
 
 def open_log(uri: str) -> AppendLog:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import structlog
 
 from leman._format import column_bindings
+from leman._format.stored_logs import JOBS, sql_quoted
 from leman_core.functions import binding, column_checks
 from leman_core.functions.column_checks import NewColumn
 from leman_core.model.plan import PlanHeader
@@ -24,7 +25,7 @@ from leman_core.model.service_errors import UNREADABLE, DataLoss, FailedPrecondi
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, FunctionVersion, UdfDefinition
 from leman_core.storage import stored_jobs
-from leman_core.storage.append_log import AppendLog, sql_quoted
+from leman_core.storage.append_log import AppendLog
 from leman_core.storage.locations import canonical_database
 from leman_planner.catalog import column_changes, table_catalog
 from leman_planner.catalog.column_changes import ColumnOutcome, OnChange, Outcome, RunTime, run_time
@@ -62,7 +63,7 @@ def last_run_time(database: str, table: str, column: str) -> RunTime | None:
     """
     uri = canonical_database(database)
     tail = stored_jobs.tail_records(uri)
-    log = AppendLog(f"{uri}/_leman/jobs.lance", pa.schema([]), called=f"The job history of {uri}")
+    log = AppendLog(f"{uri}/{JOBS}", pa.schema([]), called=f"The job history of {uri}")
     rows = log.read(["record"], f"`table` = {sql_quoted(table)} AND `column` = {sql_quoted(column)}")
     for record in itertools.chain(reversed(tail), (str(row["record"]) for row in rows[: -_LOOKED_AT - 1 : -1])):
         try:

@@ -12,7 +12,7 @@ import pytest
 import leman
 from leman import cli
 from leman._format import column_bindings
-from leman._format.column_bindings import COLUMN_ID, DIGEST, INPUTS, UDF_VERSION
+from leman._format.column_bindings import COLUMN_ID, DIGEST, FORMAT, INPUTS, UDF_VERSION
 from leman._local import local_reads
 from leman.errors import StartFailed, TableNotFound
 from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
@@ -78,10 +78,10 @@ def test_what_is_told_is_what_the_services_tell(lake):
     assert column.kept_versions == tuple(f"{kept.name}@{kept.version}" for kept in told.kept) == ("count@1",)
 
 
-@pytest.mark.parametrize("entry", [DIGEST, UDF_VERSION, INPUTS, COLUMN_ID])
+@pytest.mark.parametrize("entry", [DIGEST, UDF_VERSION, INPUTS, COLUMN_ID, FORMAT])
 def test_what_makes_no_sense_is_asked_of_the_services(lake, entry):
     table = lance.dataset(f"{lake}/docs.lance")
-    table.update_field_metadata({"n": {entry.decode(): "[1]"}})
+    table.update_field_metadata({"n": {entry.decode(): "9" if entry == FORMAT else "[1]"}})
     assert local_reads.local_table(str(lake), "docs") is None
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import leman
 from leman import cli
+from leman._format import stored_documents
 from leman._local import local_reads
 from leman._wire import conversions
 from leman_core.model.job import Job, JobState
@@ -88,7 +89,8 @@ def test_a_database_without_functions(lake):
 def test_what_is_no_definition_the_services_are_asked_about(lake, registry):
     (file,) = (lake / "_leman" / "udfs").glob("sql@*")
     whole = file.read_bytes()
-    for damaged in (whole[:-1], whole.replace(b"x + 1", b"x + 2"), b"[]", b"{}"):
+    later = stored_documents.seal({**stored_documents.unseal(whole), "format": 9})
+    for damaged in (whole[:-1], whole.replace(b"x + 1", b"x + 2"), b"[]", b"{}", later):
         file.write_bytes(damaged)
         assert local_reads.local_udfs(str(lake)) is None
     file.rename(file.with_name("sql@9.json")).write_bytes(whole)

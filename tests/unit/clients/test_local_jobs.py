@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import warnings
@@ -13,6 +14,7 @@ from lance.optimize import Compaction
 
 import leman
 from leman import cli
+from leman._format import stored_documents
 from leman._local import local_reads
 from leman._wire import conversions
 from leman.errors import JobNotFound
@@ -114,7 +116,7 @@ def test_the_state_that_counts_is_told_whatever_was_compacted(lake, history):
     }
 
 
-@pytest.mark.parametrize("harm", ["digest", "field", "password", "noted"])
+@pytest.mark.parametrize("harm", ["digest", "field", "format", "password", "noted"])
 def test_what_makes_no_sense_is_asked_of_the_services(lake, history, harm):
     error = JobError(kind="Unavailable", reason="X", message="no way to redis://me:secret@host")
     history.save_all([job(lake, "a", JobState.FAILED, error=error if harm == "password" else None)])
@@ -123,6 +125,10 @@ def test_what_makes_no_sense_is_asked_of_the_services(lake, history, harm):
         table.update({"record": "replace(record, 'docs', 'dogs')"})
     elif harm == "field":
         table.update({"record": "'{}'"})
+    elif harm == "format":
+        text = stored_documents.unseal_text(table.to_table(["record"])["record"][0].as_py())
+        later = stored_documents.seal_text(json.dumps({**json.loads(text), "format": 9}))
+        table.update({"record": f"'{later}'"})
     elif harm == "noted":
         (lake / "_leman" / "damaged").mkdir()
     assert local_reads.local_jobs(str(lake)) is None

@@ -1,27 +1,7 @@
-"""Read tables, views, functions, jobs and failed rows from a local folder, without services.
+"""Read tables, views, functions, jobs and failed rows of a folder of this machine, where services would have to start.
 
-Tables of a folder of this machine as their manifests have them: for reads where services would have to be started.
-
-What makes no sense here, and what the services alone can tell, they are asked for.
-
-Views of a folder of this machine as their metadata has them: for reads where services would have to be started.
-
-The metadata is documented in docs/views.md. What makes no sense here the services are asked for, which say why.
-
-Registered functions of a folder of this machine: for reads where services would have to be started.
-
-A definition is a JSON document with a digest of itself. Where one makes no sense here the services are asked for, which
-say what is wrong with it.
-
-The jobs of a folder of this machine as their history has them: for reads where services would have to be started.
-
-The history is a Lance table with a row for each state of a job, a JSON document behind a digest of it. Which state
-counts, and what else there is to it, decision 15 says. What makes no sense here the services are asked for, which can
-mend it.
-
-Failed rows of a job in a folder of this machine: for reads where services would have to be started.
-
-They lie in a Lance table to which workers append. A row that failed again is there again: what was said last counts.
+What is stored, and how it is checked, `leman._format` says. Where it makes no sense here, or is of another release, the
+functions return None: the services are asked then, which say what is wrong or can mend it.
 """
 
 from __future__ import annotations
@@ -29,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import difflib
-import hashlib
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leman import _locations, local
-from leman._format import column_bindings, stored_functions, view_definitions
+from leman._format import column_bindings, stored_documents, stored_functions, stored_logs, view_definitions
 from leman._format.stored_documents import Unreadable
 from leman._format.stored_functions import UdfDefinition
+from leman._format.stored_logs import PLACE_ONLY, sql_quoted
 from leman._format.view_definitions import INTERNAL_COLUMNS, IS_SET, ViewFormat
 from leman._job_model import Job, JobError, JobState, Progress, RefreshResult, Stall, trace_of
 from leman._message_text import translate
@@ -305,7 +285,6 @@ def _udf_info(udf: UdfDefinition) -> UdfInfo:
     )
 
 
-_POSITION = "position"
 _COUNTS = frozenset(field.name for field in dataclasses.fields(Progress))
 _RESULT = frozenset(field.name for field in dataclasses.fields(RefreshResult))
 _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
@@ -313,55 +292,51 @@ _CAPITAL = re.compile(r"(?<!^)(?=[A-Z])")
 
 def local_jobs(database: str) -> list[Job] | None:
     """All jobs, newest first; None: the services know, or tell better what is wrong."""
-    folder = f"{database}/_leman"
-    if os.path.isdir(f"{folder}/damaged"):  # noqa: PTH112 - a str, as on the wire
+    uri = f"{database}/{stored_logs.JOBS}"
+    folder = os.path.dirname(uri)  # noqa: PTH120 - a str, as on the wire
+    if os.path.isdir(f"{folder}/{stored_logs.DAMAGED}"):  # noqa: PTH112
         return None
-    if not os.path.isdir(f"{folder}/jobs.lance"):  # noqa: PTH112
+    if not os.path.isdir(uri):  # noqa: PTH112
         return []
     try:
-        counting: dict[str, dict[str, Any]] = {}
-        for said in _states(f"{folder}/jobs.lance"):
-            known = counting.get(said["job_id"])
-            counting[said["job_id"]] = said if known is None else _counted(known, said)
-        found = [_job(said, database) for said in counting.values() if not said.get("deleted")]
-    except (LemanError, OSError, ValueError, LookupError, TypeError):
+        counting: dict[str, _State] = {}
+        for said in _states(uri):
+            job_id = said.record["job_id"]
+            counting[job_id] = stored_logs.newer_state(counting.get(job_id), said)
+        found = [_job(said, database) for said in counting.values() if not said.deleted]
+    except (LemanError, OSError, Unreadable, ValueError, LookupError, TypeError):
         return None
     return sorted(found, key=lambda job: (job.create_time, job.job_id), reverse=True)
 
 
-def _states(uri: str) -> Iterator[dict[str, Any]]:
-    """The states of all jobs in the order in which they were written. Raises ValueError where one is damaged."""
+class _State(NamedTuple):
+    """A state of a job, and what decides whether it counts."""
+
+    state: JobState
+    attempt: int
+    executor: str
+    deleted: bool
+    record: dict[str, Any]
+
+
+def _states(uri: str) -> Iterator[_State]:
+    """The states of all jobs in the order in which they were written. Raises Unreadable."""
     table = local.open_table(uri)
-    ordered = _POSITION in table.schema.names
-    rows = table.to_table(["record", _POSITION] if ordered else ["record"], with_row_id=ordered).to_pylist()
-    if ordered:
-        rows.sort(key=lambda row: row["_rowid"] if row[_POSITION] is None else row[_POSITION])
-    for row in rows:
-        digest, _, text = row["record"].partition(" ")
-        if digest != hashlib.sha256(text.encode()).hexdigest()[:32]:
-            raise ValueError("a state of a job is damaged, or of an early release")
-        yield json.loads(text)
+    ordered = stored_logs.SAVED_FROM in table.schema.names
+    columns = ["record", stored_logs.SAVED_FROM] if ordered else ["record"]
+    rows = table.to_table(columns, with_row_id=ordered).to_pylist()
+    for row in sorted(rows, key=stored_logs.position):
+        said = json.loads(stored_documents.unseal_text(row["record"]))
+        stored_documents.JOB.check(said.get("format"), "The state of a job")
+        yield _State(
+            JobState(said["state"]), said.get("attempt", 1), said.get("executor", ""), said.get("deleted", False), said
+        )
 
 
-def _counted(known: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """Which of two states of a job counts, where `said` was written later: as `counted` of the services."""
-    ended = JobState(known["state"]).terminal
-    if said.get("deleted") and ended and not known.get("deleted"):
-        return said
-    if ended or _attempt(said) < _attempt(known):
-        return known
-    is_others = _attempt(said) == _attempt(known) and said.get("executor", "") != known.get("executor", "")
-    return known if is_others else said
-
-
-def _attempt(said: Mapping[str, Any]) -> int:
-    return int(said.get("attempt", 1))
-
-
-def _job(said: Mapping[str, Any], database: str) -> Job:
+def _job(counts: _State, database: str) -> Job:
     """A job, of the database whose history has it: that may have been copied from elsewhere."""
+    state, said = counts.state, counts.record
     asked = said.get("backfill") or said["refresh"]
-    state = JobState(said["state"])
     progress = _progress(said.get("progress", {}), state)
     result = said.get("refresh_result")
     return Job(
@@ -378,7 +353,7 @@ def _job(said: Mapping[str, Any], database: str) -> Job:
         plan_summary=said.get("plan_summary", ""),
         error=_error(said["error"]) if said.get("error") else None,
         table_version=said.get("table_version", 0),
-        attempt=_attempt(said),
+        attempt=counts.attempt,
         create_time=_time(said["created_at"]),
         update_time=_time(said["updated_at"]),
         stalls=tuple(_stall(stall) for stall in said.get("stalls", ())),
@@ -454,7 +429,7 @@ def local_errors(database: str, job_id: str, column: str, limit: int | None) -> 
     job = next((job for job in known or () if job.job_id == job_id), None)
     if job is None:
         return None
-    uri = f"{database}/_leman/errors.lance"
+    uri = f"{database}/{stored_logs.ERRORS}"
     if not os.path.isdir(uri):  # noqa: PTH112 - a str, as on the wire
         return None if job.progress.rows_failed else []
     try:
@@ -469,9 +444,10 @@ class _ManyRows(Exception):
 
 def _read_errors(uri: str, job_id: str, column: str) -> list[RowError]:
     table = local.open_table(uri)
-    wanted = f"job_id = {_quoted(job_id)} AND error_type <> ''"  # without one only the row's place is stored
+    # without the type of an error only the row's place is stored
+    wanted = f"job_id = {sql_quoted(job_id)} AND error_type <> {sql_quoted(PLACE_ONLY)}"
     if column:
-        wanted += f" AND column = {_quoted(column)}"
+        wanted += f" AND column = {sql_quoted(column)}"
     if table.count_rows(wanted) > _MANY:
         raise _ManyRows
     last = {}
@@ -479,7 +455,3 @@ def _read_errors(uri: str, job_id: str, column: str) -> list[RowError]:
         row_id = row["row_id"] if row["row_id"] >= 0 else None
         last[row["row_address"], row["column"]] = RowError(**{**row, "row_id": row_id})
     return [last[place] for place in sorted(last)]
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"

@@ -10,9 +10,10 @@ from dataclasses import replace
 
 import pytest
 
+from leman._format.stored_logs import newer_state
 from leman_coordinator.verification import database_verification
 from leman_core.model.databases import StoreOptions
-from leman_core.model.job import Job, JobState, Progress, deleted_job, newer_state
+from leman_core.model.job import Job, JobState, Progress, deleted_job
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import DataLoss, FailedPrecondition, LemanError, Unavailable
 from leman_core.storage import object_stores, stored_jobs, whole_files

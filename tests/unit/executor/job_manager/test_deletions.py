@@ -10,7 +10,8 @@ from typing import Any
 import lance
 import pytest
 
-from leman_core.model.job import Job, JobState, deleted_job, newer_state
+from leman._format.stored_logs import newer_state
+from leman_core.model.job import Job, JobState, deleted_job
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, LemanError, NotFound
 from leman_core.model.work import RowError
