@@ -1,12 +1,12 @@
-"""Values of jobs' environment variables in Redis and in a folder, so that an executor that takes a job over has them.
+"""Keep the values of jobs' environment variables in Redis and in a folder, for an executor that takes a job over.
 
-Jobs are named by their keys: a copy of a database has jobs with the same ids, and not their values. They are there
-until the job ends (see `JobLeases.release`), and expire when no executor has had the job for a day.
-They are encrypted with a key that is made of Redis's password: so they are not to be read from Redis's files, from what
-it logs, or from copies of these. Who may use Redis may read them.
+Jobs are named by their keys, because the jobs of a copied database have the same ids but not the same values. Values
+live until the job ends (see `JobLeases.release`), and expire if no executor holds the job for a day. They are encrypted
+with a key derived from Redis's password, so that Redis's files, logs and copies do not disclose them. Users of Redis
+can read them.
 
-An operator may name a folder on this machine, too. It outlives Redis and all services: a job goes on by itself after a
-restart. The files are sealed with a key in the same folder, which its user alone may read.
+An operator may also name a folder on this machine. It outlives Redis and all services, so that jobs resume after a
+restart. Its files are sealed with a key in the same folder, which only its user can read.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 _KEPT_SECONDS = 86_400
 _KEY, _ENDING = "key", ".env"
-#: Of scrypt: a tenth of a second and 16 MiB, once in a process.
+#: Parameters of scrypt: a tenth of a second and 16 MiB, once per process.
 _COST, _BLOCKS = 1 << 14, 8
 
 
@@ -46,7 +46,7 @@ class EnvFolder:
         self._folder = Path(folder)
 
     def keep(self, key: str, env: Mapping[str, str]) -> None:
-        """Keep the values of a job in place of those that it has, and remove values that nobody has renewed for long.
+        """Store the values of a job in place of its earlier ones, and remove expired values of other jobs.
 
         Raises:
             OSError: They cannot be written.
@@ -67,7 +67,7 @@ class EnvFolder:
                     path.unlink()
 
     def renew(self, key: str) -> bool:
-        """Have the values of a job kept for longer; False: there are none."""
+        """Extend the lifetime of a job's values; return False if there are none."""
         try:
             os.utime(self._path(key))
         except OSError:
@@ -75,9 +75,9 @@ class EnvFolder:
         return True
 
     def find(self, key: str) -> dict[str, str] | None:
-        """Return the values of a job; None: there are none that this key opens.
+        """Return the values of a job; None if there are none that this key opens.
 
-        Those that an earlier release kept under the job's id become the values of the first job that asks for them.
+        Values that an earlier release stored under the job's id go to the first job that asks for them.
         """
         for name in dict.fromkeys((key, id_in_key(key))):
             try:
@@ -101,7 +101,7 @@ class EnvFolder:
         return self._folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}{_ENDING}"
 
     def _cipher(self) -> Fernet:
-        """Return what the folder's key seals and opens; the key is made where there is none.
+        """Return the cipher of the folder's key; make the key if there is none.
 
         Raises:
             OSError: The folder or the key cannot be made or read.
@@ -120,11 +120,11 @@ class EnvFolder:
 
 
 class EnvValues:
-    """The values of all jobs, as one executor keeps and finds them.
+    """The values of all jobs, as one executor stores and finds them.
 
     Args:
-        url: Redis; empty: there is none, and nothing is found.
-        folder: Where values are kept on this machine, too; empty: nowhere.
+        url: Redis; empty: there is none, and no values are found.
+        folder: A folder on this machine that also holds values; empty: none.
     """
 
     def __init__(self, url: str, folder: str = "") -> None:
@@ -135,10 +135,10 @@ class EnvValues:
         self._warned = self._folder_failed = False
 
     async def keep(self, key: str, env: Mapping[str, str]) -> bool:
-        """Keep the values of a job; while Redis cannot be reached they are in this process alone, see `renew`.
+        """Store the values of a job; while Redis is unreachable they are only in this process, see `renew`.
 
         Returns:
-            Whether they are found again after Redis and all services were stopped.
+            Whether they survive a stop of Redis and all services.
         """
         if not env:
             return True
@@ -175,7 +175,7 @@ class EnvValues:
             _log.debug("values of the environment are not in redis", job_id=id_in_key(key), error=str(error))
 
     async def renew(self, key: str, env: Mapping[str, str]) -> None:
-        """Have the values of a job kept for longer, and keep them again where they are gone."""
+        """Extend the lifetime of a job's values, and store them again if they are gone."""
         if not env:
             return
         if self._in_folder is not None and not await asyncio.to_thread(self._in_folder.renew, key):
@@ -190,10 +190,10 @@ class EnvValues:
             await self._keep_in_redis(key, env)
 
     async def find(self, key: str) -> dict[str, str] | None:
-        """Return the values of a job; None: they are lost.
+        """Return the values of a job; None if they are lost.
 
         Raises:
-            Unavailable: STORE_UNAVAILABLE – Redis cannot be asked now.
+            Unavailable: STORE_UNAVAILABLE, if Redis cannot be reached now.
         """
         if self._in_folder is not None and (kept := await asyncio.to_thread(self._in_folder.find, key)) is not None:
             return kept
@@ -208,12 +208,12 @@ class EnvValues:
         try:
             cipher = await asyncio.to_thread(_cipher, self._password)
             found: dict[str, str] = json.loads(cipher.decrypt(sealed))
-        except InvalidToken:  # Redis has another password since
+        except InvalidToken:  # Redis's password has changed
             return None
         return found
 
     async def forget(self, key: str) -> None:
-        """Remove what this machine keeps of a job that has ended; Redis's part goes with its lease."""
+        """Remove this machine's values of a job that has ended; Redis's are removed with the lease."""
         if self._in_folder is not None:
             await asyncio.to_thread(self._in_folder.forget, key)
 
@@ -224,7 +224,7 @@ class EnvValues:
 
 
 def env_values_key(key: str) -> str:
-    """Return where Redis has the values of a job."""
+    """Return the Redis key of a job's values."""
     return f"leman:job-env:{key}"
 
 

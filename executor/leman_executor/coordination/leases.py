@@ -1,18 +1,12 @@
-"""Who runs a job: leases, and a Redis that refuses this executor.
+"""Leases: which executor runs a job. A lease is one Redis key with an expiry, so that a dead holder is replaced.
 
-A Redis that is there and refuses this executor: its url is wrong, which is no reason to go on without it.
+A lease does not decide who has a job; the job's history does (decision 16). Next to the leases, a hash holds the jobs
+that have one, or had one until their executor died, with their databases. Executors find orphaned jobs there without a
+request. Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases named them by ids alone; their
+entries count for the job of the database noted with them.
 
-While Redis is away nobody has its leases, and work is done twice at the worst. Where it only refuses this executor,
-others have theirs.
-
-Who runs a job: one key with an expiry, so that another executor takes over when its holder dies.
-
-A lease does not decide who has a job: that is written in the job's history (decision 16). Beside the leases lies a hash
-of the jobs that have one, or had one until their executor died, with their databases: so an executor that nobody asks
-finds a job that nobody has.
-
-Jobs are named by their keys (`leman_core.model.keys.job_key`). Earlier releases named them by their ids alone: what
-they noted counts for the job of the database that they noted with it.
+While Redis is away no executor has its leases, and at worst work is done twice. If Redis only rejects this executor,
+others hold theirs: wrong credentials are an error, not an outage.
 """
 
 from __future__ import annotations
@@ -33,21 +27,21 @@ from leman_executor.coordination.env_values import env_values_key
 from leman_executor.coordination.redis_clients import connect, connect_async
 from leman_executor.coordination.reservations import RedisReservations
 
-#: What Redis says to a wrong or missing password, and to a user who may not do this.
+#: Redis's errors for a wrong or missing password, and for a user without the right.
 _REFUSALS = (AuthenticationError, AuthorizationError, NoPermissionError)
 _TIMEOUT_SECONDS = 2.0
 
 
 def is_refusal(error: Exception) -> bool:
-    """Tell whether Redis is there, and refuses who asks."""
+    """Return whether Redis answered and rejected the caller."""
     return isinstance(error, _REFUSALS) or isinstance(error.__cause__, _REFUSALS)  # asyncio's client wraps them
 
 
 def check_accepted(url: str) -> None:
-    """Refuse an url that Redis refuses. One that is away says nothing: it may be there later.
+    """Check that Redis accepts a URL. An unreachable Redis passes, as it may be available later.
 
     Args:
-        url: empty: there is no Redis.
+        url: The URL; empty: there is no Redis.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -66,10 +60,10 @@ def check_accepted(url: str) -> None:
 
 
 def check_workers_accepted(url: str) -> None:
-    """Refuse the workers' url where Redis refuses it, or its user may not reserve rows: workers would share no work.
+    """Check that Redis accepts the workers' URL and lets its user reserve rows; otherwise workers would share no work.
 
     Args:
-        url: empty: workers have that of the executor.
+        url: The URL; empty: workers use the executor's.
 
     Raises:
         InvalidArgument: BAD_SETTING.
@@ -89,17 +83,17 @@ def check_workers_accepted(url: str) -> None:
 
 _log = structlog.get_logger(__name__)
 
-#: Lifetimes after which a key that does not expire as a lease does is taken away and the lease is free.
+#: Lifetimes after which a key that does not expire as a lease does is deleted.
 _LIFETIMES = 3
-#: Lifetimes for which Redis cannot be asked before a job is taken over all the same, the first time.
+#: Lifetimes without an answer from Redis after which a job is taken over for the first time.
 _LIFETIMES_UNKNOWN = 6
 #: Jobs by key, with their databases.
 _OPEN_JOBS = "leman:open-jobs"
-#: Leases that are asked for in one round trip.
+#: Leases requested in one round trip.
 _ASKED = 500
 
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-#: KEYS: lease, open jobs, values of the job's environment. ARGV: owner, the job where it has ended, else nothing.
+#: KEYS: lease, open jobs, values of the job's environment. ARGV: owner, the job if it has ended, else empty.
 _RELEASE = """
 if ARGV[2] ~= '' then
   redis.pcall('HDEL', KEYS[2], ARGV[2])
@@ -109,8 +103,8 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) 
 return 0
 """
 #: KEYS: lease, open jobs, values of the job's environment; lease and values as an earlier release named them. ARGV:
-#: owner, lifetime in ms, job, its database where it is to be noted, else nothing; its id.
-#: Answer: 1 it is ours, 0 another one's, -1 one that does not expire within a lifetime.
+#: owner, lifetime in ms, job, its database if it is to be noted, else empty; its id. Returns 1 if it is ours, 0 if
+#: another executor's, -1 if it does not expire within a lifetime.
 _ACQUIRE = """
 local earlier = ARGV[3] ~= ARGV[5] and ARGV[4] ~= '' and redis.pcall('HGET', KEYS[2], ARGV[5]) == ARGV[4]
 if earlier and redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
@@ -133,13 +127,13 @@ return 0
 
 
 class LeaseOutcome(enum.Enum):
-    """What is known of a lease."""
+    """The state of a lease."""
 
-    #: This executor has it, and nobody else.
+    #: This executor has it, and no other one.
     OURS = "ours"
     #: Another executor has it, or may have it.
     HELD = "held"
-    #: Redis cannot be asked.
+    #: Redis cannot be reached.
     UNKNOWN = "unknown"
 
 
@@ -150,7 +144,7 @@ class JobLeases:
         url: Redis; empty: there is none.
         owner: The executor.
         lease_seconds: Lifetime of a lease that is not renewed.
-        alone: Whether no other executor ever serves its database, so that a lease of which nothing is known is free.
+        alone: Whether no other executor ever serves its database, so that a lease of unknown state is free.
         clock: Returns seconds.
     """
 
@@ -164,11 +158,11 @@ class JobLeases:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client = connect_async(url) if url else None
-        #: What stands in its leases: who it is, and behind a blank where others reach it, once that is known.
+        #: The value of its leases: its name, and after a space its address for other executors, once known.
         self._owner = owner
         self._clock = clock
         self._stuck_since: dict[str, float] = {}
-        #: When each lease that this executor has was renewed last.
+        #: When each lease of this executor was last renewed.
         self._renewed_at: dict[str, float] = {}
         self._database_of: dict[str, str] = {}
         self._alone = alone or not url
@@ -180,13 +174,13 @@ class JobLeases:
         return self._alone
 
     def reached_at(self, address: str) -> None:
-        """Have the leases that are taken from now on say where other executors reach this one."""
+        """Set the address under which other executors reach this one, for leases acquired from now on."""
         self._owner = f"{self._owner.partition(' ')[0]} {address}"
 
     async def holder(self, key: str) -> str | None:
         """Return the address of the other executor that has a lease.
 
-        None: no other one has it; empty: its address is not known, or Redis cannot be asked.
+        Returns None if no other one has it, and an empty text if its address is unknown or Redis cannot be reached.
         """
         if self._client is None:
             return ""
@@ -199,7 +193,7 @@ class JobLeases:
         return None if owner in (None, self._owner) else str(owner).partition(" ")[2]
 
     def patience(self, attempt: int, *, lost: bool) -> float:
-        """Return for how many seconds nothing has to be known of the lease before the job is taken over.
+        """Return the seconds for which a lease's state may be unknown before the job is taken over.
 
         Args:
             attempt: The number of attempts that the job had.
@@ -210,12 +204,12 @@ class JobLeases:
         return _LIFETIMES_UNKNOWN * self.lease_seconds * 2.0 ** (attempt - 1)
 
     async def acquire(self, key: str, database: str = "") -> LeaseOutcome:
-        """Take the lease if it is free.
+        """Acquire the lease if it is free.
 
-        With it the job is noted as one that is open, in its `database`; empty: as it was said before, if it was.
+        This also notes the job as open, in its `database`; empty keeps the database noted before, if any.
 
-        A key that does not expire is no executor's: if it is still there after a few lifetimes of asking, it is deleted
-        and the lease is taken.
+        A key that does not expire belongs to no executor. If it remains after a few lifetimes of attempts, it is
+        deleted and the lease is acquired.
         """
         if database:
             self._database_of[key] = database
@@ -237,7 +231,7 @@ class JobLeases:
                 await self._client.delete(_lease_of(key))
                 return await self.acquire(key)
         except (RedisError, OSError) as error:
-            if is_refusal(error) and not self._alone:  # it is there for others, who may have the lease
+            if is_refusal(error) and not self._alone:  # others may have the lease
                 _log.warning(
                     "redis refuses this executor, which takes no job over", job_id=id_in_key(key), error=str(error)
                 )
@@ -255,11 +249,11 @@ class JobLeases:
         return self._clock() - since >= _LIFETIMES * self.lease_seconds
 
     async def renew(self, key: str) -> bool:
-        """Keep the lease, or take it again where Redis lost it.
+        """Renew the lease, or acquire it again if Redis lost it.
 
         Returns:
-            False where it has to be asked elsewhere whether the job is still ours: the lease was gone, is another
-            executor's, or nothing is known of it.
+            False if the job's history has to tell whether the job is still ours: the lease was gone, another executor
+            has it, or its state is unknown.
         """
         if self._client is None:
             return True
@@ -274,15 +268,15 @@ class JobLeases:
 
     @contextlib.asynccontextmanager
     async def kept(self, key: str) -> AsyncIterator[None]:
-        """Renew the lease beside what is done within, however long that takes."""
+        """Renew the lease during the block, however long that takes."""
         over = asyncio.Event()
         beating = asyncio.create_task(self._renew_until(over, key))
         try:
             yield
         finally:
-            over.set()  # what a cancelled call to Redis raises may be taken for its error
+            over.set()  # cancelling a call to Redis might look like an error of Redis
             beating.cancel()
-            await asyncio.wait((beating,))  # else it takes the lease once more that is given up after this
+            await asyncio.wait((beating,))  # else it might acquire the lease again after its release
 
     async def _renew_until(self, over: asyncio.Event, key: str) -> None:
         while not over.is_set():
@@ -290,18 +284,18 @@ class JobLeases:
             await self.renew(key)
 
     def age(self) -> float:
-        """Return the seconds since a lease was renewed, of that for which it is longest ago; 0: there is none.
+        """Return the seconds since the renewal of the lease that was not renewed for longest; 0 if there is none.
 
-        It may be asked from any thread.
+        Callable from any thread.
         """
         return max((self._clock() - renewed for renewed in list(self._renewed_at.values())), default=0.0)
 
     async def release(self, key: str, *, ended: bool = False) -> None:
-        """Give the lease up.
+        """Release the lease.
 
         Args:
-            ended: the job needs nobody any more, as history has its end or does not have it. The values of its
-                environment are deleted with that.
+            ended: Whether the job needs no executor any more, because history has its end or does not have the job.
+                This also deletes the values of its environment.
         """
         self._stuck_since.pop(key, None)
         self._renewed_at.pop(key, None)
@@ -315,7 +309,7 @@ class JobLeases:
             _log_failure("lease not released", error, job_id=id_in_key(key))
 
     async def open_jobs(self) -> dict[str, str] | None:
-        """Return the jobs with a lease, or whose executor died with it, and their databases; None: it is not known."""
+        """Return the jobs with a lease, or whose executor died with it, and their databases; None if unknown."""
         if self._client is None:
             return None
         try:
@@ -326,7 +320,7 @@ class JobLeases:
         return {key.decode(errors="replace"): database.decode(errors="replace") for key, database in found.items()}
 
     async def without_holder(self, jobs: Collection[str]) -> set[str] | None:
-        """Return those of these jobs whose lease nobody has; None: it is not known."""
+        """Return those of these jobs whose lease is free; None if unknown."""
         if self._client is None:
             return None
         free: set[str] = set()
@@ -347,7 +341,7 @@ class JobLeases:
 
 
 def _log_failure(event: str, error: Exception, **facts: str) -> None:
-    """Log a call to Redis that failed, for debugging: the job goes on without Redis."""
+    """Log a failed call to Redis at debug level, as the job continues without Redis."""
     _log.debug(event, **facts, error=str(error))
 
 

@@ -1,8 +1,7 @@
-"""Clients of Redis, measured and with short timeouts, and the breaker for one that hangs.
+"""Clients of Redis with short timeouts and metrics, and a circuit breaker.
 
-Clients of Redis: none waits for long or retries by itself, and the calls of each are measured.
-
-A circuit breaker: a Redis that hangs costs one short timeout now and then, instead of one for every call.
+Clients do not wait for long nor retry by themselves. With the breaker, a Redis that hangs costs one short timeout now
+and then instead of one for every call.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class _AsyncClient(aioredis.Redis):
 
 
 def connect(url: str, timeout_seconds: float) -> redis.Redis:
-    """Return a client that gives up after `timeout_seconds` and does not retry by itself."""
+    """Return a client that gives up after `timeout_seconds` and does not retry."""
     return _Client.from_url(url, socket_timeout=timeout_seconds, socket_connect_timeout=timeout_seconds, retry=None)
 
 
@@ -48,17 +47,17 @@ def connect_async(url: str) -> aioredis.Redis:
 
 
 def show_memory(url: str) -> None:
-    """Have the measures of this process show what memory Redis uses, asked whenever somebody reads them.
+    """Export Redis's memory use as a metric of this process, queried at each scrape.
 
-    Nothing is shown while Redis is away, or where its user may not ask (INFO).
+    No value is exported while Redis is away, or if its user may not call INFO.
 
     Args:
-        url: empty: there is no Redis.
+        url: Redis; empty: there is none.
     """
     if not url:
         return
     timeout = _LOOK_TIMEOUT_SECONDS
-    # not one of the measured clients: a look at the measures is no call of a job
+    # not a measured client: a scrape is not a call of a job
     client = redis.Redis.from_url(url, socket_timeout=timeout, socket_connect_timeout=timeout, retry=None)
 
     def look() -> list[tuple[float, Attributes]]:
@@ -94,17 +93,17 @@ _log = structlog.get_logger(__name__)
 
 
 class Breaker:
-    """Answers calls with the fallback after a failure, until `pause_seconds` have passed."""
+    """Use the fallback for all calls after a failure, until `pause_seconds` have passed."""
 
     def __init__(self, pause_seconds: float = 1.0, clock: Callable[[], float] = time.monotonic) -> None:
         self._pause = pause_seconds
         self._clock = clock
-        #: When Redis is asked again.
+        #: When Redis is tried again.
         self._asked_from = 0.0
         self._away = False
 
     def call(self, operation: Callable[[], _T], fallback: Callable[[], _T]) -> _T:
-        """Return `operation()`, or `fallback()` where Redis cannot be reached or could not be a moment ago."""
+        """Return `operation()`, or `fallback()` if Redis is unreachable or was a moment ago."""
         if self._clock() < self._asked_from:
             return fallback()
         try:

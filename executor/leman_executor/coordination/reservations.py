@@ -1,13 +1,13 @@
 """Reservations of row ranges, so that two jobs do not compute the same rows.
 
-A reservation saves work; correctness does not rest on it. A holder that pauses past its time to live makes two
-owners, and both write attempt-unique files that the coordinator checks. What a dead holder had expires after that time.
+A reservation saves work; correctness does not depend on it. If a holder pauses beyond its lifetime, a range has two
+owners, and both write attempt-unique files that the coordinator checks. A dead holder's reservations expire.
 
-A holder is an attempt at a job, `job#attempt`. One of its workers takes over at once what another worker, dead, held
-for it, and also what an earlier attempt holds; the workers of that attempt learn it when they renew.
+A holder is an attempt at a job, `job#attempt`. Its workers take over at once what a dead worker of the attempt held,
+and what an earlier attempt holds; the workers of that attempt learn it when they renew.
 
-Redis's clock, which may be set back, cannot alone say whether a reservation is alive; nor can a key that somebody else
-wrote. So whoever waits for a reservation looks whether it is renewed, and ignores it if it is not for a few lifetimes.
+Neither Redis's clock, which may be set back, nor a foreign key can prove that a reservation is alive. So a job that
+waits for a reservation watches whether it is renewed, and ignores it if it is not for a few lifetimes.
 """
 
 from __future__ import annotations
@@ -33,10 +33,9 @@ local function holder_of(text)
 end
 """
 
-# KEYS: ranges hash, finished set (of holders). ARGV: holder, ttl in ms, how many holds are ignored, these, then start
-# and end of each wanted range. Fields of the hash: "start-end-holder" → expiry in ms; a hold is "field=expiry". Fields
-# of any other form count for nothing.
-# Answer: {others_finished, overtaken, {now-busy "start-end", ...}, {hold, ...}}.
+# KEYS: ranges hash, finished set (of holders). ARGV: holder, ttl in ms, number of ignored holds, these, then start and
+# end of each wanted range. Fields of the hash: "start-end-holder" → expiry in ms; a hold is "field=expiry". Fields of
+# any other form are ignored. Returns {others_finished, overtaken, {now-busy "start-end", ...}, {hold, ...}}.
 _RESERVE = (
     _HOLDER
     + """
@@ -88,7 +87,7 @@ return {others, overtaken, busy, holds}
 """
 )
 
-# KEYS: ranges hash. ARGV: holder, time to live in ms. Answer: whether no later attempt at the job holds anything.
+# KEYS: ranges hash. ARGV: holder, time to live in ms. Returns whether no later attempt at the job holds anything.
 _RENEW = (
     _HOLDER
     + """
@@ -132,7 +131,7 @@ return 1
 
 
 class GrantAll:
-    """What there is without Redis: every range is granted, and jobs run without sharing work."""
+    """The substitute without Redis: every range is granted, and jobs do not share work."""
 
     def reserve(
         self,
@@ -144,18 +143,18 @@ class GrantAll:
         return Grant(granted=tuple(wanted), busy=(), others_finished=True)
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:  # noqa: ARG002
-        """Return True: nothing is held, by anybody."""
+        """Return True: no reservations exist."""
         return True
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
-        """Do nothing, as nothing is held."""
+        """Do nothing, as no reservations exist."""
 
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
-        """Do nothing, as nothing is held."""
+        """Do nothing, as no reservations exist."""
 
 
 class RedisReservations:
-    """Reservations that all workers share that reach the same Redis; granted in full while it cannot be reached."""
+    """Reservations shared by all workers that reach the same Redis; granted in full while it is unreachable."""
 
     def __init__(self, url: str, ttl_seconds: float, timeout_seconds: float = 0.25) -> None:
         client = connect(url, timeout_seconds)
@@ -201,7 +200,7 @@ class RedisReservations:
         """Reserve and release a row that no table has.
 
         Raises:
-            RedisError: Redis is away, or its user may not.
+            RedisError: Redis is away, or its user lacks the right.
         """
         keys, holder = _keys("check"), "check#1"
         self._reserve(keys=keys, args=[holder, self._ttl_ms, 0, 0, 1])
@@ -235,13 +234,13 @@ def _hold(rows: RowRange, holder: str, expiry: float) -> str:
 
 
 def _later(one: str, other: str) -> bool:
-    """Tell whether one holder is a later attempt at the other's job."""
+    """Return whether one holder is a later attempt at the other's job."""
     (job, _, attempt), (other_job, _, other_attempt) = one.rpartition("#"), other.rpartition("#")
     return bool(job) and job == other_job and int(attempt) > int(other_attempt)
 
 
 class InProcessReservations:
-    """Reservations within one process; the conformance suite checks that they behave as those in Redis."""
+    """Reservations within one process; the conformance suite checks that they behave like those in Redis."""
 
     def __init__(self, ttl_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._ttl = ttl_seconds

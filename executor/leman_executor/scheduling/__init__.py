@@ -1,1 +1,1 @@
-"""Cuts a plan into units, hands them out to workers, and sees to units whose worker dies or is silent."""
+"""Cut a plan into units, hand them to workers, and reassign the units of dead or silent workers."""

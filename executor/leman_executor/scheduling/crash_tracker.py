@@ -1,12 +1,7 @@
-"""Dead, silent and broken workers: which rows are to blame, and which units another worker gets. Pure.
+"""Track dead, silent and broken workers: which rows are to blame, and which units are reassigned. Pure.
 
-The crash tracker: which rows were in flight when workers died. Pure.
-
-The decision on a poison row, which ends its workers: the function's error policy says what to do. Pure.
-
-Units whose work is given to another worker, as their own is silent, or cannot do it. Pure.
-
-Servers of a remote function that break the connection over every row: the function is at fault, and no row. Pure.
+Covers the rows in flight when workers died, the decision on a poison row under the function's error policy, the units
+of silent workers, and remote servers that break the connection over every row.
 """
 
 from __future__ import annotations
@@ -32,12 +27,12 @@ from leman_core.model.work import (
 
 FragmentRows = tuple[int, RowRange]
 
-#: Deaths over one row, tried by itself, that prove it to be poison; they come after the death that made it suspect.
+#: Deaths over one row, tried alone, that prove it to be poison, after the death that made it suspect.
 _PROOF = 2
-#: The crash limit for deaths over the same rows of which nobody knows the one to blame: the worker died before the
-#: function was called, or after.
+#: The crash limit for deaths over the same rows without a known culprit: the worker died before the function was
+#: called, or after.
 _UNEXPLAINED = 3
-#: The crash limit for deaths that lost the same rows while the function had others: nothing gets stored.
+#: The crash limit for deaths that lost the same rows while the function had others, so that nothing is stored.
 _IN_VAIN = 10
 
 
@@ -46,16 +41,16 @@ class Crash:
     """The death of a worker while it had a unit."""
 
     unit: WorkUnit
-    #: The rows that the function was called with, as far as they are not stored; empty where that is not known.
+    #: The rows that the function was called with and that are not stored; empty if unknown.
     held: tuple[FragmentRows, ...] = ()
-    #: What the worker stored before, by fragment.
+    #: The worker's earlier checkpoints, by fragment.
     stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
-    #: The worker ended itself, as a call took longer than so many seconds; 0: it did not.
+    #: The limit in seconds that a call exceeded, so that the worker ended itself; 0 if none did.
     overran_seconds: float = 0.0
 
     @property
     def row(self) -> tuple[int, int] | None:
-        """The fragment and offset of the suspect, where it can only have been one row; else None."""
+        """The fragment and offset of the suspect, if only one row can be it; else None."""
         if len(self.held) == 1 and self.held[0][1].rows == 1:
             return self.held[0][0], self.held[0][1].start
         return None
@@ -63,7 +58,7 @@ class Crash:
 
 @dataclass(slots=True)
 class _Heard:
-    """What a worker said about its unit."""
+    """A worker's latest report on its unit."""
 
     #: -1 while the function is not being called.
     fragment_id: int = -1
@@ -74,14 +69,14 @@ class _Heard:
 
     @property
     def stored_refs(self) -> dict[int, tuple[CheckpointRef, ...]]:
-        """The checkpoints that are stored so far, by fragment."""
+        """The checkpoints stored so far, by fragment."""
         return {fragment_id: tuple(refs) for fragment_id, refs in self.stored.items()}
 
 
 class _Count:
-    """The count of how often rows were lost.
+    """Count how often rows were lost.
 
-    It counts rows, not fragments: the rest of a fragment may well succeed in between.
+    Counts are per row, not per fragment: the rest of a fragment may succeed in between.
     """
 
     def __init__(self) -> None:
@@ -108,10 +103,10 @@ class _Count:
 class CrashTracker:
     """The crashes over the units of one plan.
 
-    Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows are suspects, and go out by
-    themselves in slices of four. The next death names a slice, whose rows are then tried one by one: two deaths over
-    the same row, while it is the only one tried, prove that it is to blame (`proven`). Deaths that name nothing end
-    the job at a limit (`over_crash_limit`).
+    Example: a worker dies while its function has rows 0 to 999 of fragment 7. These rows become suspects and are tried
+    alone, in slices of four. The next death identifies a slice, whose rows are then tried one by one. Two deaths over
+    the same row while it is tried alone prove that it is to blame (`proven`). Deaths without a culprit end the job at a
+    limit (`over_crash_limit`).
     """
 
     def __init__(self) -> None:
@@ -124,7 +119,7 @@ class CrashTracker:
         self._settled: set[int] = set()
 
     def heard(self, unit_id: str, in_flight: InFlightRows) -> None:
-        """Note what a worker says it is doing."""
+        """Record a worker's report on its rows."""
         known = self._heard.setdefault(unit_id, _Heard())
         if in_flight.stored is not None:
             known.stored.setdefault(in_flight.fragment_id, []).append(in_flight.stored)
@@ -133,7 +128,7 @@ class CrashTracker:
             known.overran_seconds = in_flight.overran_seconds
 
     def held_by(self, unit: WorkUnit) -> list[FragmentRows]:
-        """Return the rows of a unit that the function was called with last, unless they are known to be done."""
+        """Return the rows of a unit that the function was last called with, unless they are known to be done."""
         known = self._heard.get(unit.unit_id, _Heard())
         return [(known.fragment_id, rows) for rows in known.rows if known.fragment_id >= 0]
 
@@ -143,18 +138,18 @@ class CrashTracker:
 
     @property
     def stored_now(self) -> Iterator[tuple[int, list[CheckpointRef]]]:
-        """Yield what units that are out have stored so far, each with its fragment."""
+        """Yield the checkpoints stored so far by units in flight, each with its fragment."""
         for known in self._heard.values():
             yield from known.stored.items()
 
     def passed(self, unit_id: str, result: FragmentResult) -> None:
-        """Note that a worker is done with one fragment of its unit."""
+        """Record that a worker finished one fragment of its unit."""
         known = self._heard.setdefault(unit_id, _Heard())
         known.fragment_id = -1
         known.done.add(result.fragment_id)
 
     def ended(self, unit_id: str) -> None:
-        """Note that a unit came back."""
+        """Record that a unit came back."""
         self._heard.pop(unit_id, None)
 
     def settled(self, fragment_id: int) -> None:
@@ -164,7 +159,7 @@ class CrashTracker:
             count.forget(fragment_id)
 
     def lost(self, unit: WorkUnit) -> Crash:
-        """Count a worker's death over a unit, and return what is known of it."""
+        """Count a worker's death over a unit, and return the crash."""
         known = self._heard.pop(unit.unit_id, _Heard())
         unsafe = [
             (fragment_id, part)
@@ -195,23 +190,23 @@ class CrashTracker:
         self._in_vain.add((f, r) for f, rows in unsafe if f == known.fragment_id and (r := rows.intersect(tried)))
 
     def times(self, crash: Crash) -> int:
-        """Return how often the one row of a crash was in flight when a worker died, or how often it overran."""
+        """Return how often the single row of a crash was in flight when a worker died, or how often it overran."""
         if crash.row is None:
             return 0
         return (self._overran if crash.overran_seconds else self._held).times(*crash.row)
 
     def proven(self, crash: Crash) -> bool:
-        """Tell whether the one row of a crash is to blame.
+        """Return whether the single row of a crash is to blame.
 
-        A call that overran is its row's fault. A dead worker may have been killed by someone else: it takes two deaths
-        while the row was the only one tried.
+        A call that overran is its row's fault. A dead worker may have had another cause, so two deaths are needed while
+        the row was tried alone.
         """
         if crash.row is None:
             return False
         return crash.overran_seconds > 0 or self._alone.times(*crash.row) >= _PROOF
 
     def over_crash_limit(self) -> tuple[int, list[FragmentRows]]:
-        """Return how many workers died over which rows, where that reaches the crash limit; (0, []): nowhere."""
+        """Return how many workers died over which rows, if that reaches the crash limit; else (0, [])."""
         for count, times in ((self._unexplained, _UNEXPLAINED), (self._in_vain, _IN_VAIN)):
             places = count.at_least(times)
             if places:
@@ -225,7 +220,7 @@ def rows_in_flight(unit: WorkUnit) -> list[FragmentRows]:
 
 
 def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:
-    """Yield how many of the ranges hold each stretch of rows."""
+    """Yield each stretch of rows with the number of ranges that hold it."""
     steps = sorted([(r.start, 1) for r in ranges] + [(r.end, -1) for r in ranges])
     depth = begin = 0
     for at, step in steps:
@@ -235,7 +230,7 @@ def _depths(ranges: list[RowRange]) -> Iterator[tuple[int, RowRange]]:
         depth += step
 
 
-#: What error rules may call a death, and a call that took too long.
+#: The names by which error rules match a death, and a call that took too long.
 WORKER_LOST_NAMES = frozenset({"WorkerLost", "Exception", "BaseException"})
 TIMEOUT_NAMES = frozenset({"UdfTimeout", "TimeoutError", "Exception", "BaseException"})
 _MAY = "the function may use too much memory, end its process, or crash in native code"
@@ -243,20 +238,20 @@ _MAY = "the function may use too much memory, end its process, or crash in nativ
 
 @dataclass(frozen=True, slots=True)
 class PoisonDecision:
-    """What is to be done after a crash: at most one of `error`, `quarantined` and `pause` is set."""
+    """The decision after a crash: at most one of `error`, `quarantined` and `pause` is set."""
 
     error: FailedPrecondition | None = None
-    """The job fails with it."""
+    """The error that fails the job."""
     quarantined: RowError | None = None
-    """The row is recorded as failed, and not tried again."""
+    """The row that is recorded as failed and not retried."""
     pause: float = 0.0
-    """Seconds after which the row is tried again."""
+    """Seconds until the row is retried."""
     row: RowError | None = None
-    """The row to blame for `error`, if one is."""
+    """The row to blame for `error`, if any."""
 
 
 def decide_after_crash(crash: Crash, crashes: CrashTracker, udf: UdfDefinition) -> PoisonDecision:
-    """Decide after a crash: blame a row where one is proven, give up where the crash limit is reached, else go on."""
+    """Decide after a crash: blame a proven row, fail at the crash limit, or continue."""
     if crashes.proven(crash):
         return _blame(crash, crashes.times(crash), udf)
     deaths, places = crashes.over_crash_limit()
@@ -295,7 +290,7 @@ def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:
 
 
 def describe_rows(places: list[FragmentRows] | tuple[FragmentRows, ...]) -> str:
-    """Return ranges in words for a person; at most three of them are named."""
+    """Format ranges for display, at most three of them."""
     texts = [f"{_rows(r)} of fragment {fragment_id}" for fragment_id, r in places]
     return ", ".join(texts[:3]) + (f" and {len(texts) - 3} more ranges" if len(texts) > 3 else "")
 
@@ -305,7 +300,7 @@ def _rows(rows: RowRange) -> str:
 
 
 class ReassignedUnits:
-    """The reassigned units of one plan: their workers are silent, and replaced."""
+    """The units of one plan whose silent workers were replaced."""
 
     def __init__(self) -> None:
         self._units: set[str] = set()
@@ -323,13 +318,13 @@ class ReassignedUnits:
         return unit_id in self._units
 
     def has_worker(self, worker: str) -> bool:
-        """Tell whether another worker has replaced this one."""
+        """Return whether this worker was replaced."""
         return worker in self._workers
 
     def had_rows_of(self, unit: WorkUnit) -> bool:
-        """Tell whether this unit, or some of its rows earlier, were reassigned.
+        """Return whether this unit, or earlier some of its rows, was reassigned.
 
-        Then it may be the function that keeps its worker silent.
+        If so, the function itself may keep its worker silent.
         """
         return any(rows.intersect(r) for f, r in _places(unit) for rows in self._rows.get(f, ()))
 
@@ -337,7 +332,7 @@ class ReassignedUnits:
 def give_back_outcome(
     outcome: UnitOutcome, unit: WorkUnit, stored: Mapping[int, Sequence[CheckpointRef]]
 ) -> UnitOutcome:
-    """Return the outcome of a unit that failed as one that did not, and gives back what it has not `stored`."""
+    """Turn a failed outcome into one that succeeded and gives back the rows that it has not `stored`."""
     done = {result.fragment_id for result in outcome.results}
     left = []
     for work in unit.works:
@@ -345,18 +340,20 @@ def give_back_outcome(
             refs = tuple(stored.get(work.fragment_id, ()))
             ranges = tuple(subtract_ranges(work.ranges, [ref.range for ref in refs]))
             left.append(FragmentResult(work.fragment_id, checkpoints=refs, left=ranges))
-    # its time went into waiting, which is no cost of a row
+    # waiting is not a cost per row
     return replace(outcome, results=(*outcome.results, *left), failure=None, timings=Timings())
 
 
 def _places(unit: WorkUnit) -> list[FragmentRows]:
-    """Return the rows that a unit is to compute; for a fragment that is only to be assembled, a place of its own."""
+    """Return the rows that a unit is to compute; a fragment that is only to be assembled counts as a place of its
+    own.
+    """
     return [(w.fragment_id, rows) for w in unit.works for rows in w.ranges or (RowRange(-1, 0),)]
 
 
-#: So many rows, each tried by itself, are given up in a row while no worker has a batch answered; the job ends then.
+#: The number of consecutive rows, each tried alone, that are given up without an answered batch before the job ends.
 MOST_LOST = 32
-#: So many connections may break in a row over batches that were tried by themselves, once the patience is over, too.
+#: The number of consecutive connections that may break over batches tried alone, once the patience is over too.
 MOST_BROKEN = 32
 _NOTHING = ServerAnswers()
 _NEXT = (
@@ -367,15 +364,15 @@ _NEXT = (
 
 
 class ServerBreaks:
-    """What broke connections to servers since any worker of one plan had a batch answered.
+    """The breaks of connections to servers since any worker of one plan had a batch answered.
 
-    A row that ends servers is looked for by halves, and given up alone where the error policy skips it. Where all do
-    that a table would take weeks, and end with nothing but failed rows. Where each death takes seconds, as a supervisor
-    starts servers again, 32 rows would take many minutes: then broken connections are counted.
+    A row that ends servers is isolated by halving, and given up if the error policy skips it. If all rows of a table
+    end servers, that would take weeks and leave only failed rows. If a supervisor takes seconds to restart each server,
+    even 32 rows take many minutes; broken connections are counted for that case.
 
     Args:
         function: Name and version.
-        patience_seconds: How long servers may answer nothing, though they break connections only now and then.
+        patience_seconds: How long servers may answer nothing, although they break connections rarely.
         clock: Seconds, as `time.monotonic` counts them.
     """
 
@@ -386,17 +383,17 @@ class ServerBreaks:
         self._patience = patience_seconds
         self._clock = clock
         self._heard: dict[str, ServerAnswers] = {}
-        #: When units were last answered, of the last two: one of them is another one than whichever asks.
+        #: When the last two answered units were answered: at least one of them is not the unit that asks.
         self._answered: dict[str, float] = {}
         self._lost = 0
         self._broken = 0
         self._since = 0.0
 
     def heard(self, report: ProgressReport) -> Unavailable | None:
-        """Take in a unit's sums; return the error (FUNCTION_UNAVAILABLE) that ends the job, else None."""
+        """Process a unit's sums; return the error (FUNCTION_UNAVAILABLE) that ends the job, or None."""
         before, now = self._heard.get(report.unit_id, _NOTHING), report.servers
         if now.answered <= before.answered and now.lost <= before.lost and now.broken <= before.broken:
-            return None  # the same, or an older one that came later
+            return None  # a duplicate, or an older report that came late
         self._heard[report.unit_id] = now
         if now.answered > before.answered:
             self._lost = self._broken = 0
@@ -421,7 +418,7 @@ class ServerBreaks:
             del self._answered[next(iter(self._answered))]
 
     def _too_much(self) -> str:
-        """Return what shows that no row is to blame; empty: nothing does yet."""
+        """Return the evidence that no row is to blame; empty if there is none yet."""
         if self._lost >= MOST_LOST:
             return f"{self._lost} rows in succession, each tried by itself, broke the connections to them"
         seconds = self._clock() - self._since
@@ -433,10 +430,10 @@ class ServerBreaks:
         return ""
 
     def answer_others(self, unit_id: str) -> bool:
-        """Tell whether servers answered other units while this one waited for one of them."""
+        """Return whether servers answered other units while this one waited for one of them."""
         since = self._clock() - self._patience
         return any(at > since and other != unit_id for other, at in self._answered.items())
 
     def ended(self, unit_id: str) -> None:
-        """Forget a unit that came back, or was lost."""
+        """Remove a unit that came back or was lost."""
         self._heard.pop(unit_id, None)

@@ -1,12 +1,8 @@
-"""The dispatcher hands units to the workers of running jobs, and takes in what they report.
+"""The dispatcher: hands units to the workers of running jobs, and processes their reports.
 
-The exception by which a job learns in the middle of its work that it is to stop.
-
-The dispatcher: it hands units to the workers of running jobs, and takes in what they report.
-
-A worker is one Spark task that lives as long as its job: it connects back to the executor, asks for a unit, runs it,
-says what became of it, and asks again. So a function's state (a loaded model) is built once in a worker, a unit costs a
-millisecond to hand out, results and progress arrive at once and in order, and a dead worker shows as a closed
+A worker is one Spark task that lives as long as its job. It connects back to the executor, requests a unit, runs it,
+reports the outcome, and requests the next. So a function's state (a loaded model) is built once per worker, handing out
+a unit costs a millisecond, results and progress arrive at once and in order, and a dead worker shows as a closed
 connection (decision 4).
 """
 
@@ -56,18 +52,18 @@ class UnitSource(Protocol):
     """A job, as its workers see it."""
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
-        """Wait for a unit and return it; None: there is nothing more to do for this worker.
+        """Wait for a unit and return it; return None if there is no more work for this worker.
 
         Args:
             worker: The worker's name.
-            heartbeats: The worker says now and then that it lives.
+            heartbeats: Whether the worker sends signs of life.
         """
         ...
 
     def on_alive(self, unit: WorkUnit) -> None: ...
 
     def renewed_stores(self) -> tuple[StoreOptions, ...]:
-        """Return how workers reach object stores by now; empty: as they were told in the beginning."""
+        """Return the current access to object stores; empty if unchanged since the start."""
         ...
 
     def on_report(self, report: ProgressReport) -> None: ...
@@ -77,19 +73,19 @@ class UnitSource(Protocol):
     def on_outcome(self, outcome: UnitOutcome) -> None: ...
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """Take in that the worker that had the unit is gone."""
+        """Handle the loss of the worker that had the unit."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ExecutorEndpoint:
-    """What a worker needs to reach its job."""
+    """The data by which a worker reaches its job."""
 
     host: str
     port: int
     job_key: str
     secret: str
-    #: The only certificate that the dispatcher shows, in PEM; empty: the link is in the clear.
+    #: The only certificate that the dispatcher shows, in PEM; empty: the link is not encrypted.
     certificate: str = ""
 
 
@@ -117,13 +113,13 @@ class _Link:
         self._told = False
 
     def stop(self) -> None:
-        """Have the worker give back the unit that it has, and end."""
+        """Ask the worker to give back its current unit and end."""
         if self._at_work and not self._told:
             self._told = True
             self._writer.write(framed(None))
 
     def _renew(self, told: tuple[StoreOptions, ...], now: tuple[StoreOptions, ...]) -> tuple[StoreOptions, ...]:
-        """Tell a worker that is at work how stores are reached, where that has changed; return what it was told."""
+        """Send the access to stores to a worker at work if it changed; return the access that the worker knows."""
         if now and now != told:
             self._writer.write(framed(WorkUnit("", (), stores=now)))
         return now or told
@@ -162,9 +158,9 @@ class Dispatcher:
 
     Args:
         host: An address that the Spark workers reach.
-        bind: The address of this machine on which it listens; empty: `host`.
-        port: The port on which it listens; 0: any.
-        encrypted: Workers connect over TLS, see `leman_executor.worker.worker_link`.
+        bind: The local address to listen on; empty: `host`.
+        port: The port to listen on; 0: any.
+        encrypted: Whether workers connect over TLS, see `leman_executor.worker.worker_link`.
     """
 
     def __init__(self, host: str, bind: str = "", port: int = 0, *, encrypted: bool = False) -> None:
@@ -172,7 +168,7 @@ class Dispatcher:
         self._host, self._bind, self._port = host, bind or host, port
         self._server: asyncio.Server | None = None
         self._open_jobs: dict[str, _OpenJob] = {}
-        self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the secret that they know
+        self._workers: dict[str, set[asyncio.Task[None]]] = {}  # by the job's secret
         self._links: dict[str, set[_Link]] = {}
         self._numbers = itertools.count(1)
         instruments.WORKERS.show(lambda: [(float(sum(map(len, list(self._workers.values())))), {})])
@@ -181,7 +177,7 @@ class Dispatcher:
         """Open the port.
 
         Raises:
-            Unavailable: BIND_FAILED – the address or the port cannot be used.
+            Unavailable: BIND_FAILED, if the address or the port cannot be used.
         """
         security: dict[str, Any] = {}
         if self._encrypted:
@@ -194,12 +190,12 @@ class Dispatcher:
             raise bind_failure("cannot listen for workers", self._bind, self._port, **names, error=error) from None
 
     async def stop(self) -> None:
-        """Close the port; workers that are still connected end."""
+        """Close the port and end the connected workers."""
         if self._server is not None:
             self._server.close()
 
     def open(self, job_key: str, unit_source: UnitSource, context: WorkContext) -> ExecutorEndpoint:
-        """Let workers of a job connect, and return what they need for that; they are sent the context then."""
+        """Let workers of a job connect, and return the endpoint for them. Connected workers get the context."""
         if self._server is None:
             raise RuntimeError("the dispatcher is not started")
         secret = secrets.token_hex(32)
@@ -208,14 +204,14 @@ class Dispatcher:
         return ExecutorEndpoint(self._host, port, job_key, secret, self._certificate)
 
     def stop_units(self, job_key: str) -> None:
-        """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
+        """Ask the workers of a job to give back their current units, checkpointed as far as they are."""
         for link in self._links.get(job_key, ()):
             link.stop()
 
     async def close(self, endpoint: ExecutorEndpoint) -> None:
-        """Let no more workers connect with what `open` returned, and wait until the last one of them has ended.
+        """Accept no more workers at the endpoint that `open` returned, and wait until the last one has ended.
 
-        The connection of a worker that hangs is cut off. The job's workers of a later `open` are left alone.
+        The connection of a worker that hangs is cut off. Workers of a later `open` of the job are not affected.
         """
         opened = self._open_jobs.get(endpoint.job_key)
         if opened is not None and opened.secret == endpoint.secret:

@@ -1,4 +1,4 @@
-"""The runner of workers in threads of the executor: for work that has no user code, and so needs no Spark."""
+"""Run workers in threads of the executor, for work without user code, which needs no Spark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from leman_executor.worker.worker_loop import WorkerState
 
 
 class LocalRunner:
-    """The twin of `SparkRunner`; call it on one event loop."""
+    """The counterpart of `SparkRunner` in threads; call it on one event loop."""
 
     def __init__(self) -> None:
         self._cancelled: set[str] = set()
@@ -49,20 +49,20 @@ class LocalRunner:
             raise Cancelled(job_key)
 
     async def stop_job(self, job_key: str) -> None:
-        """Stop what runs for the job, and wait until nothing does any more."""
+        """Stop the job's threads, and wait until they have ended."""
         running = self._running.get(job_key)
         if running is not None:
             running[0].set()
             await running[1].wait()
 
     def stop_units(self, job_key: str) -> None:
-        """Have the threads of a job give back what they have at hand, checkpointed as far as it is, and end."""
+        """Ask the threads of a job to give back their current units, checkpointed as far as they are, and end."""
         running = self._running.get(job_key)
         if running is not None:
             running[0].set()
 
     def cancel(self, job_key: str) -> None:
-        """Stop the units of a job at the next safe point, and start no more; from any thread."""
+        """Stop the units of a job at the next safe point, and start no more; callable from any thread."""
         self._cancelled.add(job_key)
         running = self._running.get(job_key)
         if running is not None:
@@ -91,10 +91,10 @@ async def _worker(
 
 
 class LoopSink:
-    """The way of progress reports to the event loop, where they come before the outcome of their unit.
+    """Deliver progress reports to the event loop before the unit's outcome.
 
     Args:
-        report: Takes them there.
+        report: Called with each report on the event loop.
     """
 
     def __init__(self, report: Callable[[ProgressReport], object], loop: asyncio.AbstractEventLoop) -> None:
@@ -102,7 +102,7 @@ class LoopSink:
         self._loop = loop
 
     def send(self, report: ProgressReport) -> None:
-        """Send a report, see `leman_core.model.work.ProgressSink`."""
+        """Send a report; see `leman_core.model.work.ProgressSink`."""
         self._loop.call_soon_threadsafe(self._report, report)
 
     def in_flight(self, in_flight: InFlightRows) -> None:

@@ -1,14 +1,9 @@
-"""What a job waits for where nothing has moved for a while: workers, and reservations of other jobs. Pure.
+"""Detect what a job waits for when nothing has moved for a while: workers, or reservations of other jobs. Pure.
 
-The waits for reservations of other jobs: for how long, and which of them nobody renews any more.
-
-A holder that lives renews what it has, several times in a lifetime. One that is not renewed for a few lifetimes of our
-own clock is dead, whatever the clock of Redis says, or was never a job's: the rows are computed all the same.
-
-Stalls: what a job waits for where nothing has moved for a while. Pure.
-
-Time is counted in checks, a few seconds apart, and by what was heard between them: an executor that was itself
-suspended does not take its own pause for that of its workers.
+A live holder renews its reservations several times per lifetime. One that is not renewed for a few lifetimes of our own
+clock, whatever Redis's clock says, is dead or no job's; its rows are computed anyway. Stalls are counted in checks, a
+few seconds apart, and by the reports between them, so that an executor that was suspended does not blame its workers
+for its own pause.
 """
 
 from __future__ import annotations
@@ -28,7 +23,7 @@ _LIFETIMES = 3
 
 @dataclass(slots=True)
 class _Wait:
-    """The wait for one fragment: since when, where, and whose reservations were seen last."""
+    """The wait for one fragment: its start, its rows, and the reservations seen last."""
 
     since: float
     rows: RowRange
@@ -37,13 +32,12 @@ class _Wait:
 
 
 class ReservationWaits:
-    """The waits of one job, over all its plans; a wait longer than `stall_seconds` is worth telling.
+    """The waits of one job, over all its plans; a wait longer than `stall_seconds` is reported.
 
-    A hold is one reservation as Redis has it, with the moment at which it expires: it is another one after each
-    renewal.
+    A hold is one reservation in Redis with its expiry, so each renewal makes a new hold.
 
-    Example: with a lifetime of 60 s a hold that is seen again and again for 180 s was not renewed once. Its job is
-    dead, and the next plan computes the rows all the same.
+    Example: with a lifetime of 60 s, a hold that is seen repeatedly for 180 s was never renewed. Its job is dead, and
+    the next plan computes the rows anyway.
     """
 
     def __init__(self, ttl_seconds: float, stall_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,13 +48,13 @@ class ReservationWaits:
         self._seen: set[str] = set()
         self._waits: dict[int, _Wait] = {}
         self._waiting: set[int] = set()
-        #: Holds that count for nothing.
+        #: Holds that are ignored.
         self.dead: tuple[str, ...] = ()
-        #: Plans in a row that ended with a wait.
+        #: Consecutive plans that ended with a wait.
         self.turns = 0
 
     def seen(self, result: FragmentResult) -> None:
-        """Take in what a unit found reserved."""
+        """Record the reservations that a unit found."""
         if not result.busy:
             return
         now = self._clock()
@@ -72,10 +66,10 @@ class ReservationWaits:
         self._waiting.add(result.fragment_id)
 
     def turn(self) -> tuple[list[Stall], list[Stall]]:
-        """Take in that a plan was executed.
+        """Record that a plan was executed.
 
         Returns:
-            All waits, and those worth telling: each after a while, and again after twice as long.
+            All waits, and those to report: each after a while, and again after each doubling.
         """
         now = self._clock()
         self._first = {hold: first for hold, first in self._first.items() if hold in self._seen}
@@ -105,7 +99,7 @@ def _stall(fragment_id: int, wait: _Wait, seconds: float) -> Stall:
 
 
 def _holder(hold: str) -> str:
-    """Return the id of the job in "start-end-key#attempt=mark"."""
+    """Return the job id in "start-end-key#attempt=mark"."""
     return id_in_key(hold.split("-", 2)[-1].rpartition("=")[0].partition("#")[0]) or "another job"
 
 
@@ -113,9 +107,9 @@ _NOWHERE = RowRange(0, 0)
 
 
 class IdleCount:
-    """The count of checks for which things have not moved.
+    """Count the checks in which things have not moved.
 
-    A thing that moves again after it counted as stalled was slow, not stalled: from then on all get twice as long.
+    If a thing moves after it counted as stalled, it was slow; from then on all things get twice as long.
     """
 
     def __init__(self, patience: int) -> None:
@@ -123,10 +117,10 @@ class IdleCount:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def check(self, marks: Mapping[str, object]) -> dict[str, int]:
-        """Compare with the check before, and return the idle checks of the things that are stalled.
+        """Compare with the previous check, and return the idle checks of the stalled things.
 
         Args:
-            marks: A value for each thing that is to move; it changes when the thing moves.
+            marks: A value for each thing that should move; it changes when the thing moves.
         """
         before, self._seen = self._seen, {}
         for thing, mark in marks.items():
@@ -148,12 +142,12 @@ class _Worker:
 
 
 class WorkerWatch:
-    """The workers of one job; `idle_checks`, `check_seconds` apart, without a move are a stall."""
+    """The workers of one job; `idle_checks` checks without a move, `check_seconds` apart, are a stall."""
 
     def __init__(
         self, idle_checks: int, check_seconds: float, crashes: CrashTracker, *, is_remote: bool = False
     ) -> None:
-        """`is_remote`: workers have function servers compute."""
+        """Initialize; `is_remote`: function servers compute for the workers."""
         self._is_remote = is_remote
         self._seconds = check_seconds
         self._idle = IdleCount(idle_checks)
@@ -161,48 +155,48 @@ class WorkerWatch:
         self._crashes = crashes
         self._workers: dict[str, _Worker] = {}
         self._told: dict[str, Stall] = {}
-        #: Units of workers that do not even say that they live.
+        #: Units of workers that send no sign of life either.
         self.silent: list[WorkUnit] = []
 
     def took(self, worker: str, unit: WorkUnit, *, heartbeats: bool) -> None:
-        """Note that a worker was given a unit; `heartbeats`: it says now and then that it lives."""
+        """Record that a worker was given a unit; `heartbeats`: it sends signs of life."""
         self._workers[unit.unit_id] = _Worker(worker, unit, heartbeats)
 
     def moved(self, unit_id: str) -> None:
-        """Note that a unit's worker has made progress."""
+        """Record that a unit's worker has made progress."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.moves += 1
             worker.times_heard += 1
 
     def lives(self, unit_id: str) -> None:
-        """Note that a unit's worker said that it lives."""
+        """Record a sign of life of a unit's worker."""
         worker = self._workers.get(unit_id)
         if worker is not None:
             worker.times_heard += 1
 
     def ended(self, unit_id: str) -> None:
-        """Note that a unit came back, or was lost."""
+        """Record that a unit came back or was lost."""
         self._workers.pop(unit_id, None)
 
     def unit_of(self, unit_id: str) -> WorkUnit | None:
-        """Return a unit that a worker has; None: none has it."""
+        """Return a unit that a worker has; None if it is not in flight."""
         worker = self._workers.get(unit_id)
         return worker.unit if worker is not None else None
 
     def worker_of(self, unit_id: str) -> str:
-        """Return the worker that has a unit; empty: none."""
+        """Return the worker that has a unit; empty if none has."""
         worker = self._workers.get(unit_id)
         return worker.name if worker is not None else ""
 
     def check(self, others: Mapping[str, object]) -> tuple[list[Stall], list[Stall]]:
-        """Look what moved since the check before.
+        """Check what moved since the previous check.
 
         Args:
-            others: What the job waits for besides workers, in words, with a mark that changes when it moves.
+            others: Names what the job waits for besides workers, each with a mark that changes when it moves.
 
         Returns:
-            All stalls, and those worth telling: new ones, and each again after twice as long.
+            All stalls, and those to report: new ones, and each again after each doubling.
         """
         heard = {u: worker.times_heard for u, worker in self._workers.items() if worker.heartbeats}
         silent = self._silent.check(heard)

@@ -15,18 +15,18 @@ _GPU_SCRIPT = "spark.executor.resource.gpu.discoveryScript"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What there is: all of one machine, or what each Spark executor of a cluster has. 0: not known."""
+    """The capacity of one machine, or of each Spark executor of a cluster. 0: unknown."""
 
     #: Whether it is one machine.
     local: bool
     cores: int = 0
     memory_bytes: int = 0
     gpus: float = 0.0
-    #: Cores that all executors have together at the most.
+    #: The most cores of all executors together.
     most_cores: int = 0
-    #: Cores of each executor that has registered.
+    #: Cores of each registered executor.
     registered: tuple[int, ...] = ()
-    #: Whether Spark starts its executors as they are asked for.
+    #: Whether Spark starts its executors on demand.
     dynamic: bool = False
     gpu_script: str = ""
     gpu_vendor: str = ""
@@ -34,7 +34,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class SlotProfile:
-    """What Spark is asked for each worker; `executor_*` are of the Spark executors to start, 0 where it starts none."""
+    """The resources of each worker in Spark; `executor_*` describe the Spark executors to start, 0 if none."""
 
     cpus: int = 1
     gpus: float = 0.0
@@ -47,7 +47,7 @@ class SlotProfile:
 
 @dataclass(frozen=True, slots=True)
 class TaskSlots:
-    """The task slots of a job: how many, what Spark is asked for each (None: nothing), and a note for the job."""
+    """The task slots of a job: their number, each one's profile (None: no requirements), and a note for the job."""
 
     count: int
     profile: SlotProfile | None = None
@@ -55,13 +55,13 @@ class TaskSlots:
 
 
 def slots_for(udf: UdfDefinition, wanted: int, find: Callable[[], Cluster]) -> TaskSlots:
-    """Return the task slots of a job that wants so many workers.
+    """Return the task slots of a job that wants `wanted` workers.
 
     Args:
-        find: Says what there is; it is called where the function asks for something.
+        find: Returns the capacity; called if the function has requirements.
 
     Raises:
-        FailedPrecondition: RESOURCES_NOT_AVAILABLE – the function asks for more than there is.
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE, if the function asks for more than there is.
     """
     if udf.resources == Resources():
         return TaskSlots(wanted)
@@ -96,7 +96,7 @@ def _on_one_machine(udf: UdfDefinition, wanted: int, cluster: Cluster) -> TaskSl
 
 
 def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Return what Spark is asked for where executors are as they are: fewer workers share one."""
+    """Return the profile for given executors, which fewer workers share."""
     asked = udf.resources
     _check_cpus(udf, cluster)
     _check_memory(udf, cluster)
@@ -118,7 +118,7 @@ def _in_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, st
 
 
 def _of_new_executors(udf: UdfDefinition, cluster: Cluster) -> tuple[SlotProfile, str]:
-    """Return what Spark is asked for where it starts executors: they fit the workers."""
+    """Return the profile for executors that Spark starts to fit the workers."""
     asked = udf.resources
     cpus = max(asked.num_cpus, 1)
     _check_share(udf, cluster)
@@ -163,7 +163,7 @@ def _check_cpus(udf: UdfDefinition, cluster: Cluster) -> None:
 
 
 def _check_share(udf: UdfDefinition, cluster: Cluster) -> None:
-    """Check that a worker takes no more cores than the cluster gives to all executors together."""
+    """Check that a worker takes no more cores than all executors together may have."""
     asked = udf.resources.num_cpus
     if cluster.most_cores and asked > cluster.most_cores:
         raise _missing(

@@ -1,41 +1,7 @@
-"""The work queue: what of a plan is still to be handed out, in which order, and in units of which size. Pure.
+"""The work queue: which rows of a plan are still to be handed out, in which order and unit sizes.
 
-The sizes of units, from what earlier ones took. Pure: no I/O, no clock.
-
-A part of a fragment costs its rows, and something that is the same however few these are: storage has to answer
-before the first is read and after the last is stored. The two are kept apart. If the wait counted as a cost of rows,
-these would seem dear, units would be cut smaller and wait just as long, and rows would seem dearer still. And no unit
-is made for less than four times what it costs to begin one.
-
-Example: a row takes 1 ms, beginning a part 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. That is
-8 + 4 · 0.5 = 10 s, and half a worker's share 10 / (2 · 2) = 2.5 s, which is more than 4 · 0.5 s: the unit gets what
-2,500 rows cost, 500 of which are the wait. With 800 rows left that would be 0.7 s, and 2 s are taken instead.
-
-The fragments of a plan that are not settled yet, in the orders in which they are handed out. Pure.
-
-What is asked for with each unit costs the same however many fragments are open: sums are kept, and the fragments lie
-in order of their size. An entry is never removed when its fragment changes; it is passed over where it no longer holds.
-
-The work queue: what of a plan is still to be given to workers, and in which units. Pure: no I/O, no clock.
-
-Work goes out in three ways:
-
-1. First units. While nobody knows what a row costs, each worker gets one coarse unit of whole fragments with a budget
-   of a second. Cheap work is done then. What is not comes back, and with it the cost of a row.
-2. Guided units. The rest goes out in units that shrink towards the end, so that all workers end together (guided
-   self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless most of the time goes into
-   storing: what is cut is stored once more.
-3. Assembly. A fragment that several units computed is put together from its checkpoints by one more unit, when its
-   last range is in. Such units need no rows, so they go out before guided ones.
-
-Example: 4 workers, 8 fragments of 100,000 rows, 0.1 ms a row. Each worker gets two fragments, stops after a second with
-10,000 rows in a checkpoint, and gives 190,000 back. The 760,000 rows that are left cost 76 s, so the next unit is made
-for 76 / (2 · 4) = 9.5 s or 95,000 rows, and gets a whole fragment: one that is up to a quarter larger is not cut. Two
-units later 560,000 rows are left, the unit is made for 7 s, and gets 70,000 rows of a fragment.
-
-Suspects: rows that the function had when its worker died. They go out before anything else, alone, one range at a time
-and in small slices, so that the next death names one row of them. The rest of that unit is innocent, and goes out as
-before.
+`WorkQueue` decides on units, `OpenFragments` indexes the unfinished fragments, `UnitSizes` learns from finished units.
+Pure: no I/O, no clock.
 """
 
 from __future__ import annotations
@@ -55,13 +21,22 @@ from leman_core.model.work import FragmentResult, FragmentWork, RowError, Timing
 _LEAST_SECONDS = 0.2
 _MOST_SECONDS = 30.0
 _OVERRUN = 3.0
-#: The least of a unit, in terms of what one costs before its first row and after its last.
+#: The minimum cost of a unit, as a multiple of its fixed cost.
 _LEAST_FIXED = 4.0
 _UNKNOWN = Timings()
 
 
 class UnitSizes:
-    """The sizes of one plan's units, for so many workers; `seconds_per_row`: on one worker; None: not known yet."""
+    """The sizes of one plan's units for `workers` workers; `seconds_per_row` is per worker, None if unknown.
+
+    A part of a fragment costs its rows plus a fixed wait for storage before the first row and after the last. The two
+    are kept apart. If the wait counted as a cost of rows, units would become smaller and wait just as long, and rows
+    would seem still more expensive. No unit is made for less than four times its fixed cost.
+
+    Example: a row takes 1 ms, starting a part 0.5 s, and 2 workers have 8,000 rows in 4 fragments left. That is 8 + 4 ·
+    0.5 = 10 s, and half a worker's share 10 / (2 · 2) = 2.5 s, which is more than 4 · 0.5 s: the unit gets what 2,500
+    rows cost, 500 of which are the wait. With 800 rows left that would be 0.7 s, so the unit gets 2 s instead.
+    """
 
     def __init__(self, workers: int, seconds_per_row: float | None) -> None:
         self.workers = workers
@@ -71,7 +46,7 @@ class UnitSizes:
         self._parts = 0
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Learn from what a unit took; of one that is given back that is not known."""
+        """Learn from the times of a unit; those of a unit that is given back are unknown."""
         if outcome.timings == _UNKNOWN:
             return
         self._times += outcome.timings
@@ -82,34 +57,34 @@ class UnitSizes:
 
     @property
     def fixed_seconds(self) -> float:
-        """The seconds that a fragment, or a part of one, costs beside its rows."""
+        """The seconds that a fragment, or a part of one, costs in addition to its rows."""
         return self._times.fixed / self._parts if self._parts else 0.0
 
     @property
     def fixed_rows(self) -> int:
-        """`fixed_seconds` as a number of rows that cost as much."""
+        """`fixed_seconds` as a number of rows of the same cost."""
         return int(self.fixed_seconds / self.seconds_per_row) if self.seconds_per_row else 0
 
     @property
     def mostly_storing(self) -> bool:
-        """Tell whether storing rows takes longer than reading and computing them.
+        """Return whether storing rows takes longer than reading and computing them.
 
-        The time in which storage did not answer is left out. Where it is so, it does not pay to have several units
-        store parts of a fragment.
+        Excludes the time in which storage did not answer. If so, it does not pay to let several units store parts of a
+        fragment.
         """
         return self._times.storing - self._times.fixed > self._times.udf + self._times.read
 
     def seconds(self, rows: int, parts: int) -> float:
-        """Return the seconds that so many rows in so many fragments cost one worker."""
+        """Return the seconds that `rows` rows in `parts` fragments cost one worker."""
         return (self.seconds_per_row or 0.0) * rows + self.fixed_seconds * parts
 
     def target(self, rows_left: int, fragments_left: int) -> float:
-        """Return the seconds for the next unit: half a worker's share of what is left, within bounds."""
+        """Return the seconds for the next unit: half a worker's share of the remaining work, within bounds."""
         guided = self.seconds(rows_left, fragments_left) / (2 * self.workers)
         return min(max(guided, _LEAST_SECONDS, _LEAST_FIXED * self.fixed_seconds), _MOST_SECONDS)
 
     def rows(self, rows_left: int, fragments_left: int, diversity: int) -> int:
-        """Return the rows for the next unit, those that its fragments cost beside their rows included."""
+        """Return the rows for the next unit, including the fixed cost of its fragments as rows."""
         if not self.seconds_per_row:
             return max(1, rows_left // (self.workers * (diversity or 1)))
         return max(1, int(self.target(rows_left, fragments_left) / self.seconds_per_row))
@@ -117,7 +92,7 @@ class UnitSizes:
     def budget(self, rows: int, parts: int, rows_left: int, fragments_left: int) -> float:
         """Return the seconds after which a unit comes back, done or not.
 
-        Call it only where the cost of a row is known.
+        Call it only if the cost of a row is known.
         """
         return _OVERRUN * max(self.seconds(rows, parts), self.target(rows_left, fragments_left))
 
@@ -127,15 +102,15 @@ _FEW_ENTRIES = 1024
 
 @dataclass(slots=True, eq=False)
 class OpenFragment:
-    """One fragment; call `OpenFragments.changed` after a change of what it lacks."""
+    """One fragment; call `OpenFragments.changed` after changing what it lacks."""
 
     task: FragmentTask
     #: Its number in the plan.
     place: int
-    #: Ranges that are to be handed out.
+    #: Ranges to hand out.
     missing: Sequence[RowRange]
     checkpoints: Sequence[CheckpointRef]
-    #: Number of units that have rows of it.
+    #: The number of units that have rows of it.
     out: int = 0
     #: Its column file is complete.
     over: bool = False
@@ -143,21 +118,21 @@ class OpenFragment:
     lost: bool = False
     #: Ranges that another job computes.
     busy: Sequence[RowRange] = ()
-    #: Ranges that are to be handed out by themselves.
+    #: Ranges to hand out alone.
     suspects: Sequence[RowRange] = ()
     quarantined: tuple[RowError, ...] = ()
-    #: This and what follows says how `OpenFragments` has filed it.
+    #: This and the fields below are the index entries of `OpenFragments`.
     filed_rows: int = 0
     filed_suspects: int = 0
     filed_to_assemble: bool = False
     filed_busy: bool = False
     closed: bool = False
-    #: The number under which it is handed out in turn; 0: it is not in turn.
+    #: Its position among the fragments handed out in turn; 0: it is not among them.
     turn: int = 0
 
     @property
     def rows(self) -> int:
-        """The number of rows to be handed out, without suspects, when it was filed last."""
+        """The number of rows to hand out, without suspects, when it was last indexed."""
         return self.filed_rows
 
     @property
@@ -166,21 +141,24 @@ class OpenFragment:
 
     @property
     def to_assemble(self) -> bool:
-        """Tell whether everything it lacks is in checkpoints."""
+        """Return whether checkpoints hold everything it lacks."""
         return not (self.over or self.out or self.missing or self.busy or self.suspects)
 
     @property
     def settled(self) -> bool:
-        """Tell whether this job has nothing to do for it, now or later."""
+        """Return whether this job has no more work on it, now or later."""
         return self.over or bool(self.busy and not (self.missing or self.out or self.suspects))
 
 
 class OpenFragments:
-    """All fragments of a plan; one is open until it is `settled`, and never open again after that.
+    """All fragments of a plan; a fragment is open until it is `settled`, and never reopened.
 
-    A plan may have a million fragments, of which few are at work at once. So an `OpenFragment` is made when a fragment
-    is looked at, and let go of when it is settled; of the others there is a number in an array. Those that nobody has
-    looked at yet lie in `_order`, the largest first, beside the heap of those that have changed.
+    A plan may have a million fragments, with few in progress at a time. An `OpenFragment` is therefore made on first
+    use and dropped when it is settled; the others are numbers in an array. Unused ones are in `_order`, the largest
+    first, and changed ones in a heap.
+
+    Requests for a unit cost the same however many fragments are open: sums are kept, and fragments are sorted by size.
+    An entry is not removed when its fragment changes, but skipped once it is outdated.
     """
 
     def __init__(self, tasks: PlannedTasks) -> None:
@@ -191,7 +169,7 @@ class OpenFragments:
         self._open = len(tasks)
         by_size = np.lexsort((tasks.fragment_ids, -self._rows))
         self._order = by_size[: np.count_nonzero(self._rows)]
-        #: How many of these were passed over.
+        #: How many of these were skipped.
         self._passed = 0
         self._largest: list[tuple[int, int, int]] = []
         self._suspect: list[int] = []
@@ -200,13 +178,13 @@ class OpenFragments:
         self._in_turn = 0
         self._turn = 0
         self._out_of_rows: list[OpenFragment] = []
-        #: Rows that no unit has been given yet, suspects among them.
+        #: Rows that were not yet given to a unit, including suspects.
         self.rows_left = int(self._rows.sum())
         #: Fragments with rows to hand out.
         self.waiting = len(self._order)
         #: Fragments that can be assembled now.
         self.ready = len(self._to_assemble)
-        #: Fragments with ranges that another job is computing, settled ones too.
+        #: Fragments with ranges that another job is computing, including settled ones.
         self.busy = 0
 
     def __bool__(self) -> bool:
@@ -216,7 +194,7 @@ class OpenFragments:
         """Return a fragment of the plan.
 
         Raises:
-            KeyError: the plan does not have it.
+            KeyError: The plan does not have it.
         """
         return self._at(self._tasks.place_of(fragment_id))
 
@@ -232,22 +210,22 @@ class OpenFragments:
         return found
 
     def largest_first(self, most: int) -> list[OpenFragment]:
-        """Return so many open fragments with the most rows to hand out, of several those with the lowest ids."""
+        """Return at most `most` open fragments with the most rows to hand out; the lowest ids first among equals."""
         by_size = np.lexsort((self._tasks.fragment_ids, -self._rows))
         return [self._at(place) for place in by_size[~self._closed[by_size]][:most].tolist()]
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The fragments that were looked at and that are still open."""
+        """The open fragments that have been used."""
         return [f for f in self._known.values() if not f.closed]
 
     @property
     def scopes_out(self) -> list[str]:
-        """The scopes that units that are out, or were lost, may have reserved."""
+        """The scopes that units in flight or lost may have reserved."""
         return [scope_of(f.task) for f in self._known.values() if f.out or f.lost]
 
     def changed(self, fragment: OpenFragment) -> None:
-        """File a fragment anew, after a change of what it lacks."""
+        """Update the index entries of a fragment after changing what it lacks."""
         if fragment.busy and not fragment.filed_busy:
             fragment.filed_busy = True
             self.busy += 1
@@ -281,7 +259,7 @@ class OpenFragments:
     def _file_by_size(self, fragment: OpenFragment, rows: int) -> None:
         if rows:
             heapq.heappush(self._largest, (-rows, fragment.fragment_id, fragment.place))
-        if len(self._largest) > 2 * self._open + _FEW_ENTRIES:  # most of them hold no longer
+        if len(self._largest) > 2 * self._open + _FEW_ENTRIES:  # most entries are outdated
             self._largest = [e for e in set(self._largest) if self._holds(e)]
             heapq.heapify(self._largest)
 
@@ -315,9 +293,9 @@ class OpenFragments:
         return None
 
     def largest(self) -> OpenFragment | None:
-        """Return the fragment with the most rows to hand out, of several the one with the lowest id.
+        """Return the fragment with the most rows to hand out; the lowest id among equals.
 
-        Fragments that are in turn are left out.
+        Leaves out fragments that are handed out in turn.
         """
         while self._largest and not self._holds(self._largest[0]):
             heapq.heappop(self._largest)
@@ -329,7 +307,7 @@ class OpenFragments:
         return self._at(changed[2])
 
     def _first_unseen(self) -> tuple[int, int, int] | None:
-        """Return the first entry of those that were there from the beginning."""
+        """Return the first entry of the unused fragments."""
         if self._passed == len(self._order):
             return None
         place = int(self._order[self._passed])
@@ -345,8 +323,7 @@ class OpenFragments:
     def next_in_turn(self, diversity: int) -> OpenFragment | None:
         """Return the fragment whose turn it is.
 
-        `diversity` fragments, the largest first, have their turn one after the other, each until it has no rows left to
-        hand out.
+        `diversity` fragments, the largest first, take turns, each until it has no rows left to hand out.
         """
         for fragment in self._out_of_rows:
             if fragment.turn and (fragment.closed or not fragment.filed_rows):
@@ -368,15 +345,14 @@ class OpenFragments:
 
 _FIRST_BUDGET_SECONDS = 1.0
 _LEAST_FIRST_SECONDS = 0.2
-_MOST_FRAGMENTS = 512  # in one unit: its description has to travel
-_SUSPECT_SLICES = 256  # of a suspect range: one more death finds a slice, the next a row of 65,536
+_MOST_FRAGMENTS = 512  # in one unit, whose description is sent to the worker
+_SUSPECT_SLICES = 256  # of a suspect range: the next death finds a slice, the one after that a row of 65,536
 
 
 def _first_budget(share: float) -> float:
-    """Return the seconds for a worker that was dealt 1 / `share` of what workers with work have on average.
+    """Return the seconds for a worker that was dealt 1 / `share` of the average of all workers with work.
 
-    A worker that has more than the others is to come back sooner: they are idle by then, and wait for what it gives
-    back.
+    A worker with more than the average comes back sooner, because the others are idle by then and wait for its rows.
     """
     return max(_LEAST_FIRST_SECONDS, _FIRST_BUDGET_SECONDS * min(1.0, share))
 
@@ -384,13 +360,32 @@ def _first_budget(share: float) -> float:
 class WorkQueue:
     """The work of one plan.
 
+    Work goes out in three ways:
+
+    1. First units. While the cost of a row is unknown, each worker gets one coarse unit of whole fragments with a
+       budget of a second. That finishes cheap work. The rest comes back, together with the cost of a row.
+    2. Guided units. The rest goes out in units that shrink towards the end, so that all workers end together (guided
+       self-scheduling, see `UnitSizes`). A large fragment is cut into row ranges, unless most of the time goes into
+       storing: cut ranges are stored twice.
+    3. Assembly. When the last range of a fragment that several units computed is in, one more unit puts the fragment
+       together from its checkpoints. Such units need no rows, so they go out before guided ones.
+
+    Example: 4 workers, 8 fragments of 100,000 rows, 0.1 ms a row. Each worker gets two fragments, stops after a second
+    with 10,000 rows in a checkpoint, and gives 190,000 back. The 760,000 remaining rows cost 76 s, so the next unit is
+    made for 76 / (2 · 4) = 9.5 s or 95,000 rows, and gets a whole fragment: one that is up to a quarter larger is not
+    cut. Two units later 560,000 rows are left; the unit is made for 7 s, and gets 70,000 rows of a fragment.
+
+    Suspects are rows that the function had when its worker died. They go out before anything else, alone, one range at
+    a time and in small slices, so that the next death identifies one row of them. The rest of that unit goes out as
+    before.
+
     Args:
-        tasks: The fragments of the plan; those whose file is complete are passed over.
-        workers: How many share the work.
-        seconds_per_row: What a row costs on one worker, measured by an earlier plan or job; None: that is not known.
-        task_size: Rows of each unit, where the request says that; 0: chosen.
-        diversity: Units of so many fragments go out in turn; 0: always of the one with the most rows left.
-        first_unit: Units that the job's earlier plans have made: ids go on from there.
+        tasks: The fragments of the plan; those with a complete file are skipped.
+        workers: The number of workers that share the work.
+        seconds_per_row: The cost of a row on one worker, measured by an earlier plan or job; None if unknown.
+        task_size: Rows of each unit, if the request sets it; 0: chosen here.
+        diversity: The number of fragments handed out in turn; 0: always the one with the most rows left.
+        first_unit: The number of units of the job's earlier plans, from which ids continue.
     """
 
     def __init__(
@@ -413,17 +408,17 @@ class WorkQueue:
         self.outstanding = 0
 
     def spread(self, workers: int) -> None:
-        """Share what is left among so many workers from now on."""
+        """Share the remaining work among this many workers from now on."""
         self._workers = self._sizes.workers = workers
 
     @property
     def empty(self) -> bool:
-        """Tell whether no unit is out, and nothing is to be handed out."""
+        """Return whether no unit is in flight and no work remains to be handed out."""
         return not self.outstanding and not self._open
 
     @property
     def rows_left(self) -> int:
-        """The number of rows that no unit has been given yet."""
+        """The number of rows that were not yet given to a unit."""
         return self._open.rows_left
 
     @property
@@ -433,21 +428,23 @@ class WorkQueue:
 
     @property
     def scopes_out(self) -> list[str]:
-        """The scopes that units that are out, or were lost, may have reserved."""
+        """The scopes that units in flight or lost may have reserved."""
         return self._open.scopes_out
 
     @property
     def units_made(self) -> int:
-        """The number of units so far, and so the number of the next one."""
+        """The number of units so far, which is the number of the next one."""
         return self._units
 
     @property
     def begun(self) -> list[OpenFragment]:
-        """The fragments that units have been given of and that are still open."""
+        """The open fragments of which units were handed out."""
         return self._open.begun
 
     def first_units(self) -> list[WorkUnit]:
-        """Deal whole fragments to the workers, the largest first; empty where the size of units is known or given."""
+        """Deal whole fragments to the workers, the largest first; return nothing if the size of units is known or
+        set.
+        """
         if self._task_size or self._diversity or self._expensive():
             return []
         hands: list[list[OpenFragment]] = [[] for _ in range(self._workers)]
@@ -469,7 +466,7 @@ class WorkQueue:
         return cost is not None and self.rows_left * cost / self._workers > _FIRST_BUDGET_SECONDS
 
     def take(self) -> WorkUnit | None:
-        """Give the next unit out; None where nothing can be given out now."""
+        """Hand out the next unit; return None if there is none now."""
         suspect = self._suspect()
         if suspect is not None:
             return suspect
@@ -505,11 +502,11 @@ class WorkQueue:
 
     @property
     def _fixed_rows(self) -> int:
-        """The number of rows that cost as much as beginning with another fragment."""
+        """The number of rows that cost as much as starting another fragment."""
         return 0 if self._task_size else self._sizes.fixed_rows
 
     def _rows_to_take(self) -> int:
-        """Return what one unit may cost, in rows."""
+        """Return the most that one unit may cost, in rows."""
         return self._task_size or self._sizes.rows(self.rows_left, self._open.waiting, self._diversity)
 
     def _budget(self, works: Sequence[FragmentWork]) -> float:
@@ -521,7 +518,7 @@ class WorkQueue:
         return self._sizes.budget(rows, len(works), self.rows_left, self._open.waiting)
 
     def note(self, outcome: UnitOutcome) -> None:
-        """Take in what a unit did: ranges that come back, checkpoints, files, the cost of a row."""
+        """Record a unit's outcome: returned ranges, checkpoints, files, the cost of a row."""
         self._came_back(outcome.unit_id)
         for result in outcome.results:
             self._note_result(result)
@@ -547,8 +544,8 @@ class WorkQueue:
 
         Args:
             unit: The unit.
-            held: Rows that the function had when the worker died, by fragment: they are suspects.
-            stored: Checkpoints that the unit had stored, by fragment; all other rows are to be computed again.
+            held: Rows that the function had when the worker died, by fragment; they become suspects.
+            stored: Checkpoints that the unit had stored, by fragment; all other rows are to be recomputed.
         """
         self._came_back(unit.unit_id)
         for work in unit.works:
@@ -560,7 +557,7 @@ class WorkQueue:
             left = subtract_ranges(work.ranges, [ref.range for ref in refs])
             suspects = [r for f, h in held if f == work.fragment_id for part in left if (r := h.intersect(part))]
             if unit.slice_rows:
-                # what came after the row at hand has not been tried yet
+                # the rows after the current one were not tried yet
                 tried = RowRange(0, suspects[-1].end if suspects else 0)
                 suspects.extend(subtract_ranges(left, [tried]))
             fragment.suspects = [*suspects, *fragment.suspects]
@@ -568,7 +565,7 @@ class WorkQueue:
             self._open.changed(fragment)
 
     def quarantine(self, row: RowError) -> None:
-        """Have a suspect row recorded as failed instead of evaluated."""
+        """Record a suspect row as failed instead of evaluating it."""
         fragment = self._open.of(row.fragment_id)
         place = RowRange(row.offset, row.offset + 1)
         fragment.quarantined = (*fragment.quarantined, row)
@@ -582,9 +579,9 @@ class WorkQueue:
             self._suspect_unit = ""
 
     def _suspect(self) -> WorkUnit | None:
-        """Return a unit with the suspects of one range; None: there are none, or such a unit is out.
+        """Return a unit with the suspects of one range; None if there are none, or such a unit is in flight.
 
-        There is one such unit at a time, so that a death is its own.
+        There is one such unit at a time, so that a death can be attributed.
         """
         fragment = None if self._suspect_unit else self._open.first_suspect()
         if fragment is None:
@@ -599,11 +596,11 @@ class WorkQueue:
         return self._work(fragment, ranges)
 
     def _fits(self, fragment: OpenFragment, rows: int) -> bool:
-        """Tell whether all missing rows of a fragment cost no more than `rows`, or up to a quarter more."""
+        """Return whether all missing rows of a fragment cost at most `rows`, or up to a quarter more."""
         return fragment.rows + self._fixed_rows <= rows * (1 if self._task_size else 1.25)
 
     def _part(self, fragment: OpenFragment, rows: int) -> FragmentWork:
-        """Return as many first missing rows as cost no more than `rows`, or all where cutting is not worth it."""
+        """Return the first missing rows that cost at most `rows`, or all of them if cutting does not pay."""
         if self._fits(fragment, rows) or (not self._task_size and self._sizes.mostly_storing):
             return self._whole(fragment)
         rows = max(1, rows - self._fixed_rows)
@@ -639,7 +636,7 @@ class WorkQueue:
 
 
 def _within(checkpoints: Iterable[CheckpointRef], ranges: Sequence[RowRange]) -> list[CheckpointRef]:
-    """Return the checkpoints that may reach into the ranges; only the assembly of a fragment needs the others."""
+    """Return the checkpoints that may overlap the ranges; only assembling a fragment needs the others."""
     if not ranges:
         return []
     start, end = ranges[0].start, ranges[-1].end
