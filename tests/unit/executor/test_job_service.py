@@ -17,10 +17,13 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import leman_executor
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
+from leman_core.model.plan import BackfillSpec
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Server, Settings
+from leman_executor.api import job_service
 from leman_executor.api.job_service import JobServicer
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 
@@ -306,3 +309,11 @@ def test_every_kind_of_event_that_a_job_has_is_one_of_the_contract():
     }
     assert {"plan", "resources"} <= noted
     assert {f"KIND_{kind.upper()}" for kind in noted} <= set(jobs_pb2.JobEvent.Kind.keys())
+
+
+@pytest.mark.parametrize("part", [{"where": "x > 1"}, {"failed_only": True}, {"read_version": 3}, {"read_tag": "t"}])
+def test_rows_are_committed_before_their_fragment_only_where_all_rows_are_computed(part):
+    with pytest.raises(InvalidArgument) as caught:
+        job_service._check_commit_rows(BackfillSpec("/lake", "t", "c", commit_rows=5, **part))
+    assert caught.value.reason == "BAD_REQUEST"
+    job_service._check_commit_rows(BackfillSpec("/lake", "t", "c", **part))
