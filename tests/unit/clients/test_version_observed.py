@@ -7,6 +7,7 @@ import importlib.util
 import itertools
 import os
 import pickle
+import re
 import string
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import leman
+from leman._functions import version_digest
 from leman._functions.bundle import make_bundle
 from leman._functions.version_digest import derive_version
 from leman.errors import UdfDefinitionError
@@ -388,6 +390,87 @@ def test_an_edit_that_nothing_observes_is_the_same_version(name, tmp_path, monke
     assert len(found) == 1
 
 
+_WORD = """
+import dataclasses, sys, types
+@dataclasses.dataclass
+class In:
+    n: int = 1
+@dataclasses.dataclass
+class Row:
+    i: In = None
+def helper(n: HINT):
+    'WORDS'
+    return Row(In(n)).i.n
+def module(name, **held):
+    made = sys.modules[name] = types.ModuleType(name)
+    made.__file__ = f'/mine/{name}.py'
+    vars(made).update(held)
+    return made
+"""
+#: W is a name by which something reads docstrings, annotations or types of fields; none of these reads anything by it.
+NOT_READ = {
+    "a module of one's own": "W = module('W', x=1)\ndef f(n): return helper(W.x)",
+    "a module in a package of one's own": "app = module('app', W=module('app.W', x=1))\ndef f(n): return helper(app.W.x)",
+    "an installed module": "import string as W\ndef f(n): return helper(len(W.digits))",
+    "a value": "W = ['a']\ndef f(n): return helper(len(W))",
+    "a value in a module": "config = module('config', W=['a'])\ndef f(n): return helper(len(config.W))",
+    "a schema of Arrow": "import pyarrow as pa\nW = pa.schema([('a', pa.int64())])\ndef f(n): return helper(len(W))",
+    "a function of one's own": "def W(n): return n\ndef f(n): return helper(W(n))",
+    "a class of one's own": "class W: x = 1\ndef f(n): return helper(W.x)",
+    "a key": "def f(n): return helper({'W': n, 'type': 'W'}['W'])",
+    "a text that is compared": "def f(n): return helper(n if n == 'W' else 2)",
+    "a module that it imports itself": "module('W', x=1)\ndef f(n):\n    import W\n    return helper(W.x)",
+    "what it imports from a module of one's own":
+        "module('app', W=module('app.W', x=1))\ndef f(n):\n    from app import W as w\n    return helper(w.x)",
+    "an attribute that it only sets": "class C:\n    def __init__(self, n): self.W = n\ndef f(n): return helper(1) + bool(C(n))",
+}  # fmt: skip
+READ = {
+    "an attribute of an object": "def f(n): return helper(n) and [n.W]",
+    "an attribute of a class in a module": "class C: W = 1\nm = module('m', C=C)\ndef f(n): return helper(m.C.W)",
+    "a function of a library": "import inspect\nW = inspect.signature\ndef f(n): return helper(1) and W(helper)",
+    "what it imports from a library": "def f(n):\n    from inspect import W as w\n    return helper(1) and w(helper)",
+    "a text for getattr": "def f(n): return helper(1) and getattr(n, 'W')",
+    "a text for getattr by another name": "g = getattr\ndef f(n): return helper(1) and g(n, 'W')",
+    "a text for code that is given names": "def get(o, name): return getattr(o, name)\ndef f(n): return helper(1) and get(n, 'W')",
+    "an attribute in an inner function": "def f(n): return helper(1) and [m.W for m in [n]]",
+}
+
+
+def edited_helpers(tmp_path, monkeypatch, text, word):
+    """The versions of a function whose helper gets another docstring and annotation."""
+    found = []
+    for words, hint in (("Words", "int"), ("Other words", "float")):
+        program = _WORD.replace("WORDS", words).replace("HINT", hint) + re.sub(r"\bW\b", word, text)
+        monkeypatch.setitem(_CASES, "a word", program)
+        found.append(derive_version(load(tmp_path, "a word", 2)))
+    for name in ("app", f"app.{word}", "config", "m", word):
+        if str(getattr(sys.modules.get(name), "__file__", "")).startswith("/mine/"):
+            del sys.modules[name]
+    return found
+
+
+@pytest.mark.parametrize("name", NOT_READ)
+def test_what_only_has_the_name_of_a_reader_reads_nothing(name, tmp_path, monkeypatch):
+    first, second = edited_helpers(tmp_path, monkeypatch, NOT_READ[name], "schema")
+    assert first == second
+
+
+def test_no_plain_word_makes_a_docstring_count_by_itself(tmp_path, monkeypatch):
+    words = sorted(version_digest._PLAIN_WORDS - {"vars"})  # that one takes names as texts
+    assert {"schema", "signature", "fields", "decode", "getsource"} <= set(words)
+    text = "\n".join(f"{word} = ['a']" for word in words)
+    text += f"\ndef f(n): return helper(n) + sum(map(len, [{', '.join(words)}])) + len([{str(words)[1:-1]}])"
+    first, second = edited_helpers(tmp_path, monkeypatch, text, "W")
+    assert first == second
+
+
+@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("word", ["schema", "signature"])
+def test_what_may_read_by_a_name_makes_it_count(name, word, tmp_path, monkeypatch):
+    first, second = edited_helpers(tmp_path, monkeypatch, READ[name], word)
+    assert first != second
+
+
 def test_versions_of_what_was_covered_are_as_they_were(tmp_path, monkeypatch):
     """A change here computes columns of users again that nobody has edited."""
     monkeypatch.setitem(_CASES, "covered", TEXT)
@@ -435,7 +518,7 @@ class D:
 class P(pydantic.BaseModel):
     _p: int = pydantic.PrivateAttr(default=1)
 
-WORDS = {"a", "b", "c", Kind.A}
+WORDS = ["schema", "signature", "json_schema"]
 G = lambda n, w=frozenset("xyz"): n in w
 
 def f(n):

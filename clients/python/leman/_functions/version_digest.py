@@ -7,13 +7,15 @@ give the same version in any session and on any machine; bytes of a pickle play 
 in and has no source, the compiled code takes its place: the same in any session of one Python.
 
 Docstrings, annotations, attributes of functions, names of classes and the like count where code that is walked
-reads them: it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). The walk
+reads them: it mentions the name by which they are read (`__doc__`, `getdoc`, the attribute's own name). A module, key
+or value that is called so (`schema`) reads nothing. The walk
 repeats until nothing new is mentioned. Most code mentions none of them, so its version does not depend on them.
 """
 
 from __future__ import annotations
 
 import abc
+import builtins
 import collections
 import contextlib
 import copyreg
@@ -68,6 +70,21 @@ _READS_SOURCE = ("getsource", "getsourcelines", "getcomments", "findsource")
 _READS_BASES = ("__orig_bases__", "get_original_bases", "__parameters__")
 _READS_NAMES = ("__name__", "__qualname__", "__module__")
 _READS_MATCH_ARGS = ("__match_args__", "MATCH_CLASS")
+_READS_CACHES = ("cache_parameters", "cache_info")
+#: Those that are plain words: modules, values and keys are called so, too. See `_words_read`.
+_PLAIN_WORDS = frozenset(
+    name
+    for names in (_READS_ATTRIBUTES, _READS_DOCSTRINGS, _READS_FIELD_TYPES, _READS_SOURCE, _READS_BASES, _READS_CACHES)
+    for name in names
+    if not name.startswith("__")
+)
+#: Code that takes the name of an attribute as a text.
+_TAKES_NAMES = (getattr, hasattr, vars, operator.attrgetter, operator.methodcaller, inspect.getattr_static)
+_TAKES_NAMES_BY = {
+    "getattr", "hasattr", "vars", "__dict__", "__getattribute__", "attrgetter", "methodcaller", "getattr_static",
+}  # fmt: skip
+#: Packages with functions of such a name (`pyarrow.schema`) that read nothing of the code that they are given.
+_READS_DATA_ONLY = ("PIL", "_codecs", "codecs", "numpy", "pandas", "polars", "pyarrow")
 _PICKLED_BY_OBJECT = ("__reduce_ex__", "__reduce__", "__getstate__")
 _DESCRIPTORS: tuple[type, ...] = (staticmethod, classmethod, property, functools.cached_property)
 _NAMED = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
@@ -403,7 +420,7 @@ class _Walker:
         parts = [self._code(value.__code__) if node is None else of_tree(source_code.normal_form(node))]
         named = None if value.__kwdefaults__ is None else _Unordered(value.__kwdefaults__)
         parts.append(self._at("a default", [value.__defaults__, named]))
-        self.mentioned |= _mentions(value.__code__)
+        self.mentioned |= self._names_read(value)
         if source_code.ANY_NAME not in self.mentioned and source_code.reads_any_name(value.__code__, node):
             self.mentioned.add(source_code.ANY_NAME)
         self._check_patches(value, node)
@@ -418,6 +435,15 @@ class _Walker:
         parts += self._read_of_function(value, node)
         self.path.pop()
         return of_parts(b"function", *parts)
+
+    def _names_read(self, value: FunctionType) -> set[str]:
+        """Names by which a function may read something, without plain words that it uses in another way."""
+        names = _mentions(value.__code__)
+        words = names & _PLAIN_WORDS
+        if not words:
+            return names
+        by_text = self.reads(source_code.ANY_NAME) or not names.isdisjoint(_TAKES_NAMES_BY)
+        return names - words | _words_read(value.__code__, words, value, by_text=by_text)
 
     def _check_patches(self, function: FunctionType, node: source_code.FunctionNode | None) -> None:
         """Refuse what the user's program has put into installed modules and classes: workers have these without it."""
@@ -522,7 +548,7 @@ class _Walker:
         """What shows of a cache: whether 1 and 1.0 have one entry, its size where the code reads it, attributes."""
         settings = value.cache_parameters()
         parts = [b"typed"] if settings["typed"] else []
-        if self.reads("cache_parameters", "cache_info"):
+        if self.reads(*_READS_CACHES):
             parts.append(self.digest(settings["maxsize"]))
         return parts + self._attributes_read(value)
 
@@ -714,6 +740,55 @@ def _mentions(code: CodeType) -> set[str]:
     if dis.opmap["MATCH_CLASS"] in code.co_code[::2]:
         found.add("MATCH_CLASS")
     return found.union(*(_mentions(item) for item in code.co_consts if isinstance(item, CodeType)))
+
+
+def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_text: bool) -> set[str]:
+    """Those of some plain words by which code reads an attribute, or a function of a library that may read it.
+
+    Modules and code of the user's own with such a name are walked themselves, and values are no readers. Of an object
+    that is not known here, an attribute with such a name counts.
+
+    Args:
+        by_text: whether texts may be names of attributes.
+    """
+    unknown = object()
+    enclosed = dict(_closure(function))
+    known = {**vars(builtins), **function.__globals__}
+    texts = {item for item in code.co_consts if type(item) is str} & words
+    found = set(texts) if by_text else set()
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("EXTENDED_ARG", "PUSH_NULL")]
+    held: Any = unknown  # what the step before has led to
+    source = ""  # the module that is imported from
+    for index, step in enumerate(steps):
+        name = str(step.argval)
+        if step.opname in _LOADS_GLOBAL:
+            held = known.get(name, unknown)
+            is_read = held is unknown or _may_read(held)
+            found |= texts if any(held is taker for taker in _TAKES_NAMES) else set()
+        elif step.opname == "LOAD_DEREF":
+            held, is_read = enclosed.get(name, unknown), False
+        elif step.opname in ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "LOAD_SUPER_METHOD"):
+            held = getattr(held, name, unknown) if isinstance(held, ModuleType) else unknown
+            is_read = held is unknown or _may_read(held)
+        elif step.opname == "IMPORT_NAME":
+            source, held, is_read = "" if steps[index - 2].argval else name, unknown, False
+        elif step.opname == "IMPORT_FROM":
+            held, is_read = unknown, is_installed(source) and source.partition(".")[0] not in _READS_DATA_ONLY
+        else:
+            held, is_read = unknown, False
+        if is_read and name in words:
+            found.add(name)
+    return found.union(
+        *(_words_read(item, words, function, by_text=by_text) for item in code.co_consts if isinstance(item, CodeType))
+    )
+
+
+def _may_read(value: Any) -> bool:
+    """Tell whether a value is code of a library that may read docstrings, annotations or the like."""
+    if isinstance(value, ModuleType) or not callable(value) or _is_own_code(value):
+        return False
+    home = str(getattr(value, "__module__", None) or type(value).__module__)
+    return home.partition(".")[0] not in _READS_DATA_ONLY
 
 
 def _global_names(code: CodeType) -> set[str]:
