@@ -1,1 +1,1 @@
-"""Runs workers as Spark tasks; the only package that imports pyspark."""
+"""Run workers as Spark tasks; the only package that imports pyspark."""

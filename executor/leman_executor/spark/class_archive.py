@@ -1,9 +1,7 @@
-"""The archive of the classes that Spark loads (class data sharing of the JVM).
+"""The archive of the classes that Spark loads (class data sharing of the JVM), which halves the JVM's start time.
 
-With it the JVM is up in about half the time. It is kept in the user's cache folder, and made once for each Java and
-each set of Spark's jars, from a JVM that runs.
-
-`python -m leman_executor.spark.class_archive` makes it at once, for an image that is built.
+It is in the user's cache folder, made once for each Java and set of Spark's jars by a running JVM. To make it at once,
+for an image, run `python -m leman_executor.spark.class_archive`.
 """
 
 from __future__ import annotations
@@ -25,17 +23,17 @@ import psutil
 from leman_core.process import class_archives
 
 _KEPT_SECONDS = 30 * 86400.0
-_KEPT = 3  # with the one that is being made
+_KEPT = 3  # including the one being made
 _DRAFT_SECONDS = 86400.0
 #: An option of the process that a JVM starts to write its archive.
 _DUMPS = "-Xshare:dump"
 _ENDS_SECONDS = 5.0
-#: Spark splits its options at spaces, and a path may hold anything.
+#: Spark splits its options at spaces, and a path may contain some.
 _PLAIN = re.compile(r"[\w./+@,=-]+")
 
 
 class ClassArchive:
-    """One archive, there or not; its name says its size, as a file that is not as it was made would crash the JVM."""
+    """One archive, which may not exist. Its name contains its size, as a truncated file would crash the JVM."""
 
     def __init__(self, folder: Path, key: str) -> None:
         self._folder = folder
@@ -45,7 +43,7 @@ class ClassArchive:
     def of(cls, spark_home: Path, jvm_options: Sequence[str], chosen: str = "") -> ClassArchive | None:
         """Return the archive for the Java that Spark will run on, in the `chosen` folder or the user's cache.
 
-        None where that Java cannot be found, or the folder has a name that Spark would misread.
+        Returns None if that Java cannot be found, or if Spark would misread the folder's name.
         """
         folder, java = class_archives.folder(chosen), _java_home()
         if folder is None or java is None or not _PLAIN.fullmatch(str(folder)):
@@ -61,7 +59,7 @@ class ClassArchive:
 
     @property
     def file(self) -> Path | None:
-        """The archive's file; None where there is none that is whole."""
+        """The archive's file; None if there is no complete one."""
         for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 if path.stem == self._stem(path.stat().st_size):
@@ -72,9 +70,9 @@ class ClassArchive:
         return f"{class_archives.PREFIX}{self._key}-{size}"
 
     def use(self) -> list[str]:
-        """Return the options with which a JVM uses the archive, and mark it as used; none where there is no archive.
+        """Return the JVM options that use the archive, and mark it as used; no options if it does not exist.
 
-        A JVM whose classes are other ones after all goes on without it, and says so on stderr.
+        A JVM whose classes differ after all starts without it, and says so on stderr.
         """
         path = self.file
         if path is None:
@@ -90,7 +88,7 @@ class ClassArchive:
         ]
 
     def make(self, gateway: Any, pid: int) -> Path:
-        """Have a running JVM make the archive; blocks for half a minute, or longer on a busy machine.
+        """Make the archive from a running JVM; blocks for half a minute, or longer on a busy machine.
 
         Args:
             gateway: The Py4J gateway to the JVM.
@@ -98,7 +96,7 @@ class ClassArchive:
 
         Raises:
             OSError: The file cannot be written.
-            Exception: what Py4J raises.
+            Exception: As Py4J raises.
         """
         draft, ended = self.draft(), threading.Event()
         threading.Thread(target=_yield_cores, args=(pid, ended), name="archive", daemon=True).start()
@@ -110,9 +108,9 @@ class ClassArchive:
             _sweep(draft)
 
     def draft(self) -> Path:
-        """Return where a new archive is to be written, and delete old ones.
+        """Return the path for a new archive, and delete old ones.
 
-        Archives that nobody has used for a month are deleted, all but those used last, and drafts of yesterday.
+        Deletes archives not used for a month, except the most recent ones, and drafts older than a day.
 
         Raises:
             OSError: The folder cannot be made.
@@ -128,7 +126,7 @@ class ClassArchive:
     def abandon(self) -> None:
         """End the process that writes the archive for a JVM of this process, and delete the draft.
 
-        The JVM starts it and does not end it: it would go on for minutes when the JVM has ended.
+        The JVM starts that process but does not end it; it would continue for minutes after the JVM.
         """
         for process in psutil.process_iter(["cmdline"]):
             arguments = process.info["cmdline"] or ()
@@ -141,7 +139,7 @@ class ClassArchive:
                 path.unlink()
 
     def sweep(self, *, kept: int = _KEPT) -> None:
-        """Delete old archives and drafts; a JVM that uses one keeps what it has mapped."""
+        """Delete old archives and drafts; a JVM that uses one keeps its mapping."""
         archives: list[tuple[float, Path]] = []
         for path in class_archives.files(self._folder):
             with contextlib.suppress(OSError):
@@ -165,7 +163,7 @@ class ClassArchive:
         return path
 
     def discard(self) -> None:
-        """Delete the archive, as it is damaged, or a new one takes its place."""
+        """Delete the archive, because it is damaged or is being replaced."""
         for path in self._folder.glob(f"{class_archives.PREFIX}{self._key}-*.jsa"):
             with contextlib.suppress(OSError):
                 path.unlink()
@@ -190,7 +188,7 @@ def _yield_cores(pid: int, ended: threading.Event) -> None:
 
 
 def _sweep(draft: Path) -> None:
-    """Delete what that process printed: the JVM leaves it where it was started itself, each time under other names."""
+    """Delete that process's output, which the JVM leaves in its working directory under varying names."""
     for path in Path().glob("java_pid*_std???"):
         with contextlib.suppress(OSError):
             if str(draft) in path.read_text(errors="replace"):
@@ -200,7 +198,7 @@ def _sweep(draft: Path) -> None:
 def _diagnose(gateway: Any, command: str, *arguments: str) -> None:
     """Call one of the JVM's diagnostic commands, as `jcmd` does.
 
-    It is called by reflection: Py4J does not see through the bean server's own class.
+    Uses reflection, because Py4J cannot access the bean server's own class.
     """
     java = gateway.jvm.java.lang
     server = java.management.ManagementFactory.getPlatformMBeanServer()

@@ -1,15 +1,8 @@
-"""The readiness of Spark's cluster: its capacity, its records, and how long a job waits for executors.
+"""The readiness of Spark's cluster: its capacity, its records of the application, and how long jobs wait for executors.
 
-Spark's own records of a running application; they are kept without its web page too.
-
-The watch over a Spark cluster's capacity: while it is full jobs wait, instead of failing for missing workers.
-
-So they do, for a shorter time, where none of its workers is as large as an executor is to be.
-
-The wait of a job for executors in which its workers have room: those that Spark is to start for it, with what its
-function asks for, or those that an application has anyway.
-
-The readiness of Spark's cluster: it may be full, unable to reach this process, or without Python.
+A cluster may be full, too small, without Python, or unable to reach this process. While it is full, jobs wait instead
+of failing; if none of its workers is large enough for an executor, they wait for a shorter time. Spark's records of a
+running application are kept without its web page too.
 """
 
 from __future__ import annotations
@@ -34,18 +27,18 @@ _MOST_TASKS = 100
 
 
 def executor_cores(context: SparkContext) -> tuple[int, ...]:
-    """Return the number of cores of each executor that has registered."""
+    """Return the number of cores of each registered executor."""
     executors = _items(_store(context).executorList(True))
     return tuple(int(executor.totalCores()) for executor in executors if executor.id() != _DRIVER)
 
 
 def total_cores(context: SparkContext) -> int:
-    """Return the number of cores of all executors that have registered."""
+    """Return the number of cores of all registered executors."""
     return sum(executor_cores(context))
 
 
 def has_begun(context: SparkContext, tag: str) -> bool:
-    """Tell whether a task of the Spark jobs under a tag has begun."""
+    """Return whether a task of the Spark jobs under a tag has started."""
     tracker = context.statusTracker()
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
@@ -57,7 +50,7 @@ def has_begun(context: SparkContext, tag: str) -> bool:
 
 
 def failed_tasks(context: SparkContext, tag: str) -> Iterator[tuple[str, str]]:
-    """Yield message and host of the tasks that failed in the Spark jobs under a tag."""
+    """Yield message and host of the failed tasks in the Spark jobs under a tag."""
     tracker, store = context.statusTracker(), _store(context)
     for job in context._jsc.sc().statusTracker().getJobIdsForTag(tag):
         found = tracker.getJobInfo(job)
@@ -88,9 +81,9 @@ class CapacityWatch:
     """The watch over one cluster, for any number of threads.
 
     Args:
-        cores: Counts the cores of the executors that have registered.
-        look: Asks the master; it is called while there are no such cores.
-        executor: Returns the cores and the bytes of memory that each executor is to have.
+        cores: Returns the cores of the registered executors.
+        look: Asks the master; called while there are no such cores.
+        executor: Returns the cores and the bytes of memory of each executor.
     """
 
     def __init__(
@@ -106,17 +99,17 @@ class CapacityWatch:
         self._asking = threading.Lock()
         self._asked = -_ASK_SECONDS
         self._full_since = self._full_until = clock()
-        #: The master has answered before.
+        #: Whether the master has answered before.
         self.knows = False
-        #: Why no executor can be had at present: CLUSTER_BUSY, or RESOURCES_NOT_AVAILABLE.
+        #: Why no executor is available at present: CLUSTER_BUSY or RESOURCES_NOT_AVAILABLE.
         self.busy: LemanError | None = None
 
     def begin(self) -> None:
-        """Begin to count: from now on there is an application that workers could call back."""
+        """Start counting: from now on there is an application for workers to call back."""
         self._full_until = self._clock()
 
     def check(self) -> None:
-        """Look, unless another thread is looking or has just looked; blocks for seconds at the most."""
+        """Check the cluster, unless another thread is doing so or just has; blocks for a few seconds at most."""
         if not self._asking.acquire(blocking=False):
             return
         try:
@@ -147,13 +140,13 @@ class CapacityWatch:
 
     @property
     def is_full(self) -> bool:
-        """Whether others have what executors need, and may give it back."""
-        busy = self.busy  # another thread may look just now
+        """Whether other applications hold the resources that executors need, and may release them."""
+        busy = self.busy  # another thread may update it
         return busy is not None and busy.reason == worker_problems.CLUSTER_BUSY
 
     @property
     def seconds_with_capacity(self) -> float:
-        """The seconds for which workers could have called back, as far as is known."""
+        """The seconds for which workers could have called back, as far as known."""
         return self._clock() - self._full_until
 
     def seconds_without(self, since: float) -> float:
@@ -162,16 +155,16 @@ class CapacityWatch:
 
 
 class ExecutorWait:
-    """The wait of one Spark job, from now until one of its tasks has begun; Spark itself would wait for ever.
+    """The wait of one Spark job until one of its tasks has started; Spark itself would wait for ever.
 
-    A standalone cluster whose workers are all too small is given the time in which a larger one may register, one whose
-    workers are busy the time that any job waits for a full cluster; of other clusters it is not known which it is.
+    If all workers of a standalone cluster are too small, it waits for a larger one to register; if they are busy, it
+    waits as long as any job does for a full cluster. For other clusters it is unknown which is the case.
 
     Args:
-        profile: What each executor is to have, beside its heap.
-        memory_bytes: Its heap, which is all that a standalone master counts.
-        begun: Tells whether a task has begun; it is not called again once one has.
-        look: Asks the master; None where there is none to ask. It blocks for seconds at the most.
+        profile: The resources of each executor, apart from its heap.
+        memory_bytes: The heap of each executor, the only memory that a standalone master counts.
+        begun: Returns whether a task has started; not called again after that.
+        look: Asks the master; None if there is none to ask. Blocks for a few seconds at most.
     """
 
     def __init__(
@@ -189,11 +182,13 @@ class ExecutorWait:
         self._begun, self._look, self._clock = begun, look, clock
         self._since = self._asked = clock()
         self._over = False
-        #: Why no executor is there yet; empty: nothing is known to be amiss.
+        #: Why there is no executor yet; empty if no cause is known.
         self.why = ""
 
     def check(self) -> LemanError | None:
-        """Return why to wait no longer (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY); None: wait on, or it is over."""
+        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE, CLUSTER_BUSY); None to wait on, or if it is
+        over.
+        """
         now = self._clock()
         if self._over or now - self._asked < _ASK_SECONDS:
             return None
@@ -205,7 +200,7 @@ class ExecutorWait:
         return error if now - self._since > limit else None
 
     def _lack(self, capacity: Capacity | None) -> tuple[LemanError, float]:
-        """Return what to say when the time is up, and how long that is."""
+        """Return the error for when the time is up, and the time limit."""
         cores, memory_bytes = self._cores, self._memory_bytes
         self.why = ""
         if capacity is None:
@@ -222,14 +217,14 @@ class ExecutorWait:
 
 
 class RoomWait:
-    """The wait of one Spark job for an executor that has the cores of a worker, where Spark starts none for it.
+    """The wait of one Spark job for an executor with the cores of a worker, if Spark starts none for it.
 
-    How large such executors are is known once they have registered. While all are too small nothing of the job runs:
-    it is given the time in which a larger one may register.
+    The size of such executors is known once they register. While all are too small no worker of the job runs, and it
+    waits for a larger one to register.
 
     Args:
         cpus: The cores that a worker takes.
-        registered: Tells the cores of each executor that has registered; none where that is not known.
+        registered: Returns the cores of each registered executor; none if unknown.
     """
 
     def __init__(
@@ -243,11 +238,11 @@ class RoomWait:
         self._master, self._seconds = spark_conf.master(settings), settings.start_seconds
         self._cpus, self._registered, self._clock = cpus, registered, clock
         self._since = self._asked = clock()
-        #: Why no worker has begun; empty: nothing is known to be amiss.
+        #: Why no worker has started; empty if no cause is known.
         self.why = ""
 
     def check(self) -> LemanError | None:
-        """Return why to wait no longer (RESOURCES_NOT_AVAILABLE); None: wait on."""
+        """Return the error that ends the wait (RESOURCES_NOT_AVAILABLE); None to wait on."""
         now = self._clock()
         if now - self._asked < _ASK_SECONDS:
             return None
@@ -264,8 +259,8 @@ class RoomWait:
 class ClusterReadiness:
     """The readiness of one cluster, for any number of threads.
 
-    `trouble`: why no job can run at present; `context`: None until there is one; `conf`: the settings of Spark, those
-    that were given until there is a context.
+    `trouble` says why no job can run at present; `context` is None until there is one; `conf` holds Spark's settings,
+    before the context exists the configured ones.
     """
 
     def __init__(self, settings: Spark, python: str, driver_host: str) -> None:
@@ -282,49 +277,49 @@ class ClusterReadiness:
 
     @property
     def busy(self) -> str:
-        """The reason why workers of jobs have to wait, where the cluster has no room for them; else empty."""
+        """Why workers of jobs have to wait for room in the cluster; empty if they do not."""
         busy = self._capacity.busy
         return "" if busy is None else busy.message
 
     def begin(self) -> None:
-        """Begin to count: from now on there is an application that workers could call back."""
+        """Start counting: from now on there is an application for workers to call back."""
         self._capacity.begin()
 
     def registered_cores(self) -> int:
-        """Return the number of cores of the executors that have registered; 0 where that is not known."""
-        with contextlib.suppress(Exception):  # of Py4J: nothing is known yet, or not any more
+        """Return the number of cores of the registered executors; 0 if unknown."""
+        with contextlib.suppress(Exception):  # raised by Py4J: unknown yet, or no longer known
             return 0 if self.context is None else total_cores(self.context)
         return 0
 
     def registered(self) -> tuple[int, ...]:
-        """Return the number of cores of each executor that has registered; none where that is not known."""
-        with contextlib.suppress(Exception):  # of Py4J, as above
+        """Return the number of cores of each registered executor; none if unknown."""
+        with contextlib.suppress(Exception):  # raised by Py4J, as above
             return () if self.context is None else executor_cores(self.context)
         return ()
 
     def note_ready(self) -> None:
-        """Note that workers have run something."""
+        """Record that workers have run a job."""
         if self.trouble is not None:
             _log.info("Spark's workers are there", slots=max(1, self.registered_cores()))
         self.trouble = None
 
     def note(self, trouble: LemanError) -> None:
-        """Note that no job can run at present."""
+        """Record that no job can run at present."""
         if str(trouble) != str(self.trouble):
             _log.error("jobs cannot run", reason=trouble.reason, message=trouble.message)
         self.trouble = trouble
 
     def check_reached(self) -> None:
-        """Note where no worker has called back in time; the time counts from when the cluster has room for one."""
+        """Record if no worker called back in time, counted from when the cluster has room for one."""
         self._capacity.check()
         late = self._capacity.seconds_with_capacity > self._settings.start_seconds
-        if self.trouble is None and late and not self.registered_cores():  # who has registered may have to unpack
+        if self.trouble is None and late and not self.registered_cores():  # registered ones may still be unpacking
             self.note(self._unreached())
 
     def hindrance(self, tag: str, begin: float) -> LemanError | None:
-        """Return why to stop waiting for a Spark job that began at `begin`; None: wait on.
+        """Return why to stop waiting for a Spark job that started at `begin`; None to wait on.
 
-        It blocks for seconds at the most.
+        Blocks for a few seconds at most.
         """
         self._capacity.check()
         limit = self._settings.busy_seconds if self._capacity.is_full else self._settings.start_seconds
@@ -333,9 +328,9 @@ class ClusterReadiness:
         return self.unusable(tag)
 
     def executor_wait(self, tag: str, profile: SlotProfile | None) -> ExecutorWait | RoomWait | None:
-        """Return the wait of a Spark job, which begins now, for executors of its own, or for one that has the room.
+        """Start the wait of a Spark job for executors of its own, or for one with enough room.
 
-        None: its workers have room in any.
+        Returns None if every executor has enough room.
         """
         if profile is None or not profile.executor_cores:
             cpus = spark_conf.task_cores(self.conf) if profile is None else profile.cpus
@@ -352,7 +347,9 @@ class ClusterReadiness:
         return ExecutorWait(self._settings, profile, heap, begun=begun, look=self._look)
 
     def unusable(self, tag: str) -> LemanError | None:
-        """Return why the workers of a Spark job cannot run Python, from its first task that failed so; else None."""
+        """Return why the workers of a Spark job cannot run Python, from its first task that failed this way; else
+        None.
+        """
         if self.context is None:
             return None
         with contextlib.suppress(Exception):  # of Py4J, as above

@@ -1,18 +1,8 @@
-"""What Python processes of Spark and of previews do before and after their heavy imports. Imports nothing heavy itself.
+"""Startup of Python processes of Spark and of previews, around their heavy imports. Standard library only.
 
-What Spark starts as its daemon where that is forked from a warm process: it asks for it and waits for its end.
-
-Spark talks with the daemon through descriptors, which are passed on; it ends the daemon by ending this process.
-Standard library only.
-
-The import path of Spark's Python processes.
-
-Spark's worker in its daemon, without the traceback that every cancelled job would leave in the executor's log.
-
-pandas in processes that were started without it: it is imported when a function wants it, and pyarrow told of it.
-
-pyarrow looks once whether there is pandas, when it is imported itself. Without it is not aware of a Series that it is
-given: it would take NaN for a value where it is none.
+Relays Spark's daemon to a warm process, trims the import path, silences workers that Spark cuts off, and tells pyarrow
+when pandas is imported later. pyarrow looks for pandas once, when it is imported. Without pandas it does not recognize
+a Series, and takes NaN for a value.
 """
 
 from __future__ import annotations
@@ -33,14 +23,18 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-#: The file of the socket at which it is asked for (`leman_local.warm_process`).
+#: The path of the socket at which a daemon is requested (`leman_local.warm_process`).
 WARM_PROCESS_VARIABLE = "_LEMAN_WARM_PROCESS"
-#: So long the other process has to begin its answer: it forks in milliseconds, or not at all.
+#: Seconds for the other process to start its answer; it forks in milliseconds or not at all.
 _ANSWER_SECONDS = 10.0
 
 
 def relay_to_warm_process() -> None:
-    """Have a daemon forked, and end with it. Return where that cannot be: this process is to be the daemon then."""
+    """Have a daemon forked by a warm process, and end with it; return if that fails, so that this process is the
+    daemon.
+
+    Spark talks with the daemon through descriptors, which are passed on, and ends it by ending this process.
+    """
     file = os.environ.pop(WARM_PROCESS_VARIABLE, None)  # not for functions
     if not file:
         return
@@ -59,14 +53,14 @@ def relay_to_warm_process() -> None:
 
 
 def _wait_for_end(connection: socket.socket) -> None:
-    """Return when the connection is closed, or never, where a program waits in place of this process: an idle
-    interpreter takes 12 MB.
+    """Wait until the connection is closed; where possible, exec a small program to wait, as an idle interpreter
+    takes 12 MB.
     """
     program = shutil.which("cat")
     if program is not None:
         os.dup2(connection.fileno(), 0)
         null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, 1)  # the daemon's end is to be the end of what it says
+        os.dup2(null, 1)  # the end of the daemon must end its output
         with contextlib.suppress(OSError):
             os.execve(program, ["cat"], {})
     with contextlib.suppress(OSError):
@@ -83,11 +77,11 @@ def _ask(connection: socket.socket) -> None:
 
 
 def without_archives(path: Sequence[str]) -> list[str]:
-    """Return an import path without the zips and the jar that Spark puts in front of it.
+    """Return an import path without the zips and the jar that Spark puts first.
 
-    They are left out where the pyspark that they belong to is installed as files on the same path: those have bytecode.
-    What is in a zip is compiled at each start, and each worker reads its list anew for each package: half a second of
-    the daemon, a fifth of a second and 30 MB of each worker.
+    They are removed if their pyspark is also installed as files on the path, which have bytecode. Modules in a zip are
+    compiled at each start, and each worker reads the zip's list again for each package: half a second of the daemon, a
+    fifth of a second and 30 MB of each worker.
     """
     folders = {Path(entry).resolve() for entry in path if entry}
     return [entry for entry in path if not _is_double(Path(entry), folders)]
@@ -104,9 +98,9 @@ def _is_double(entry: Path, folders: set[Path]) -> bool:
 
 
 def quiet_worker(worker: Callable[..., int]) -> Callable[..., int]:
-    """Return `pyspark.daemon.worker`, ending its process in silence where nobody takes its last bytes.
+    """Wrap `pyspark.daemon.worker` to end its process silently if its last bytes cannot be sent.
 
-    Spark closes the connection of a worker that it cancels or gives up on. Any other error is the daemon's to print.
+    Spark closes the connection of a worker that it cancels or gives up on. The daemon prints any other error.
     """
 
     def run(*arguments: Any) -> int:
@@ -115,13 +109,13 @@ def quiet_worker(worker: Callable[..., int]) -> Callable[..., int]:
         except BrokenPipeError as error:
             if error.__context__ is not None or not _own_flush(error):
                 raise
-            os._exit(1)  # as the daemon does once it has printed the traceback
+            os._exit(1)  # as the daemon does after printing the traceback
 
     return run
 
 
 def _own_flush(error: BrokenPipeError) -> bool:
-    """Tell whether the worker itself raised an error, and nothing that it called."""
+    """Return whether the worker itself raised an error, and not code that it called."""
     ours = error.__traceback__
     return ours is not None and ours.tb_next is not None and ours.tb_next.tb_next is None
 
@@ -130,15 +124,15 @@ _NAME = "pandas"
 
 
 def expect_pandas() -> None:
-    """Tell pyarrow of pandas as soon as that is imported."""
+    """Tell pyarrow of pandas as soon as it is imported."""
     if _NAME not in sys.modules:
         sys.meta_path.insert(0, _Finder())
 
 
 class _Finder(MetaPathFinder):
-    """Finds pandas as it is found anyway, with a loader that tells of it, until it is imported.
+    """Find pandas as usual, but with a loader that notifies pyarrow, until it is imported.
 
-    It may be asked without an import, as by `importlib.util.find_spec`, or for an import that fails.
+    It may be called without an import, as by `importlib.util.find_spec`, or for an import that fails.
     """
 
     def __init__(self) -> None:
@@ -159,7 +153,7 @@ class _Finder(MetaPathFinder):
         return spec
 
     def _leave(self) -> None:
-        with contextlib.suppress(ValueError):  # another import of it was first
+        with contextlib.suppress(ValueError):  # another import removed it first
             sys.meta_path.remove(self)
 
 
@@ -172,11 +166,11 @@ class _TellingLoader(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Import it, and have pyarrow look again."""
+        """Import pandas, and let pyarrow look for it again."""
         self._loader.exec_module(module)
         if module.__spec__ is not None:
             module.__spec__.loader = module.__loader__ = self._loader
-        with contextlib.suppress(ImportError):  # no pyarrow, or pandas is too old for it, which is its to say
+        with contextlib.suppress(ImportError):  # no pyarrow, or pandas is too old for it, which pyarrow reports itself
             from pyarrow.lib import _pandas_api  # noqa: PLC0415 - pandas can do without
 
             _ = _pandas_api.pd

@@ -1,8 +1,6 @@
 """The driver's JVM while it runs, and the Spark context in it.
 
-The Spark context of an executor, without a session: nothing of Spark's SQL is used.
-
-The JVM that Spark's driver runs in; without it this process ends.
+The context has no session, because Spark SQL is not used. If the JVM ends, so does this process.
 """
 
 from __future__ import annotations
@@ -23,18 +21,18 @@ from leman_executor.spark import driver_launch
 from leman_executor.spark.class_archive import ClassArchive
 from leman_executor.spark.driver_launch import LaunchedJvm
 
-#: How an application's id begins that no cluster has given.
+#: The prefix of an application id that no cluster has assigned.
 _NO_MASTERS_ID = "spark-application-"
 
 
 def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext:
-    """Open a context, or find the one that this process has. Blocks for seconds.
+    """Open a context, or return the one of this process. Blocks for seconds.
 
     Args:
         chosen: Made by `driver_launch.context_settings`.
-        gateway: Of a JVM that runs; None: one is started, where this process has none.
+        gateway: The gateway to a running JVM; None: start one, if this process has none.
     """
-    # pyspark's bridge to the JVM imports its helpers for tests, and these pandas: a second of this process
+    # pyspark's JVM bridge imports its test helpers, and these pandas, which takes a second
     vars(utils)["require_minimum_pandas_version"] = _no_pandas
     shown = list(driver_launch.without_secrets(chosen).items())
     SparkContext._ensure_initialized(gateway=gateway, conf=SparkConf().setAll(shown))
@@ -42,10 +40,10 @@ def open_context(chosen: Mapping[str, str], gateway: Any = None) -> SparkContext
 
 
 def is_registered(context: SparkContext) -> bool:
-    """Tell whether a standalone cluster has taken the application in.
+    """Return whether a standalone cluster has accepted the application.
 
-    Where no master has answered for a minute Spark makes a context all the same, and stops it by itself a moment
-    later: its id is one that Spark chose, for want of a master's.
+    If no master answers for a minute, Spark makes a context anyway, with an id that it chose itself, and stops it a
+    moment later.
     """
     return not context.applicationId.startswith(_NO_MASTERS_ID)
 
@@ -58,7 +56,7 @@ def java_cause(error: Exception) -> str:
     """Return the line of a Java stack trace that names the cause."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling "):
-        del lines[0]  # of Py4J
+        del lines[0]  # added by Py4J
     for line in lines:
         if "Python worker exited" in line or "Caused by" in line or "Error:" in line:
             return line[:500]
@@ -68,12 +66,12 @@ def java_cause(error: Exception) -> str:
 _log = structlog.get_logger(__name__)
 
 _EXIT_JVM_LOST = 70
-#: The JVM's sockets close a moment before it is dead.
+#: Seconds between the closing of the JVM's sockets and its death.
 _JVM_DIES_SECONDS = 0.5
 
 
 def driver_process() -> subprocess.Popen[bytes] | None:
-    """Return the JVM's process; None where somebody else started it, or there is none."""
+    """Return the JVM's process; None if another process started it, or if there is none."""
     gateway: Any = SparkContext._gateway
     return getattr(gateway, "proc", None)
 
@@ -85,9 +83,9 @@ def driver_is_gone() -> bool:
 
 
 def connect(launched: LaunchedJvm) -> Any:
-    """Wait until a JVM that was started before is up, and return pyspark's gateway to it; None where it has ended.
+    """Wait until a launched JVM is up, and return pyspark's gateway to it; None if it has ended.
 
-    pyspark connects to it as to one that it was started by, and then takes it for one that it has started.
+    pyspark connects to it as if a JVM had started Python, and is then told that it launched the JVM.
     """
     address = launched.address()
     if address is None:
@@ -104,9 +102,9 @@ def connect(launched: LaunchedJvm) -> Any:
 
 
 def detach_driver() -> None:
-    """Make pyspark forget a JVM that has ended, and its context: the next context starts in another JVM.
+    """Make pyspark forget a dead JVM and its context, so that the next context starts in another JVM.
 
-    Call it once the process is dead. `SparkContext.stop` raises then, and leaves what it should reset.
+    Call it only after the process has died: `SparkContext.stop` then raises, and leaves state that it should reset.
     """
     gateway: Any = SparkContext._gateway
     context: Any = SparkContext._active_spark_context
@@ -116,25 +114,25 @@ def detach_driver() -> None:
         with contextlib.suppress(Exception):
             accumulators.shutdown()
     if gateway is not None:
-        with contextlib.suppress(Exception):  # of Py4J
+        with contextlib.suppress(Exception):  # raised by Py4J
             gateway.shutdown()
 
 
 class DriverJvm:
     """The JVM of this process, for any number of threads.
 
-    One that dies while Spark starts in it is replaced by another. Later, a JVM that died, or in which Spark has
-    stopped, ends this process: whatever runs it starts it again, and its jobs are taken over.
+    A JVM that dies while Spark starts in it is replaced. If it dies later, or Spark stops in it, this process ends; its
+    supervisor restarts it, and its jobs are taken over.
     """
 
     def __init__(self) -> None:
-        #: The archive that the JVM started with, or is to be made with it.
+        #: The archive that the JVM started with, or that is to be made from it.
         self.archive: ClassArchive | None = None
-        #: The first Spark job has run.
+        #: Whether the first Spark job has run.
         self.warm = False
-        #: Spark starts: the start replaces a JVM that dies.
+        #: Whether Spark is starting; the start replaces a JVM that dies.
         self.starting = False
-        #: The JVM is to end.
+        #: Whether the JVM is meant to end.
         self.stopping = False
 
     def watch(self) -> None:
@@ -148,7 +146,7 @@ class DriverJvm:
             self.end_if_gone()
 
     def end_if_gone(self) -> None:
-        """End the process where the JVM is dying or dead."""
+        """End the process if the JVM is dying or dead."""
         process = driver_process()
         if process is None or self.stopping or self.starting:
             return
@@ -156,18 +154,18 @@ class DriverJvm:
             code = process.wait(_JVM_DIES_SECONDS)
             _log.error("the Spark JVM is gone, and so goes this process", code=code)
             if self.archive is not None and not self.warm:
-                self.archive.discard()  # it may be what the JVM died of
+                self.archive.discard()  # it may have crashed the JVM
             os._exit(_EXIT_JVM_LOST)
 
     def end_if_spark_stopped(self, context: SparkContext) -> None:
-        """End the process where Spark has stopped by itself in a JVM that lives on.
+        """End the process if Spark has stopped by itself in a live JVM.
 
-        It does so after an error of its own, or when its cluster drops it.
+        Spark does so after an error of its own, or when its cluster drops it.
         """
         if self.starting:
             return
         stopped = False
-        with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+        with contextlib.suppress(Exception):  # raised by Py4J: the JVM is ending
             stopped = bool(context._jsc.sc().isStopped())
         if stopped and not self.stopping:
             _log.error("Spark has stopped, and so does this process", master=context.master)

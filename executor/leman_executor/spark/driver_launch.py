@@ -1,9 +1,6 @@
-"""How the JVM of Spark's driver is started: its Java, settings and environment. Imports no pyspark.
+"""Launch the JVM of Spark's driver: check Java, and choose settings and environment.
 
-The Java that Spark's driver would run on: looked at before anything is started, in its own description of itself.
-
-How the JVM of Spark's driver is started: its settings and its environment. Imports no pyspark, so that it can be
-started before that is imported.
+Imports no pyspark, so that the JVM can start before pyspark is imported.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ from leman_executor.spark.spark_conf import LOOPBACK, callback_address, is_local
 from leman_executor.spark.temp_folder import TempFolder
 
 _LEAST = 17
-#: Spark does not start without it, and some small runtimes lack it.
+#: Spark needs this module, which some small runtimes lack.
 _MODULE = "jdk.incubator.vector"
 _INSTALL = (
     "install one (apt-get install openjdk-17-jre-headless, dnf install java-17-openjdk-headless,"
@@ -46,10 +43,10 @@ _INSTALL = (
 
 
 def check_java() -> None:
-    """Look whether there is a Java that Spark can run on.
+    """Check that there is a Java on which Spark can run, from Java's own `release` file.
 
     Raises:
-        Unavailable: SPARK_NOT_STARTED – there is none; the message says what to install.
+        Unavailable: SPARK_NOT_STARTED, if there is none; the message says what to install.
     """
     home = os.environ.get("JAVA_HOME", "")
     program = shutil.which(str(Path(home, "bin", "java")) if home else "java")
@@ -66,7 +63,7 @@ def check_java() -> None:
 
 
 def _described(home: Path) -> tuple[int, set[str]]:
-    """Return the version and the modules that a Java has by its file `release`; 0 and none where that does not say."""
+    """Return the version and the modules in a Java's `release` file; 0 and none if it does not say."""
     try:
         text = (home / "release").read_text(errors="replace")
     except OSError:
@@ -78,16 +75,16 @@ def _described(home: Path) -> tuple[int, set[str]]:
 
 _POLL_SECONDS = 0.02
 _WORDS_SECONDS = 30.0
-#: A JVM's sockets close a moment before it is dead.
+#: Seconds between the closing of a JVM's sockets and its death.
 _DIES_SECONDS = 0.5
-#: As much as a message is to tell of what a JVM says.
+#: The most characters of a JVM's output in a message.
 _MOST_LINES, _MOST_CHARACTERS = 3, 500
-#: What a JVM says of other things, and where in its code something happened.
+#: Unrelated lines of a JVM's output, and stack frames.
 _NOISE = re.compile(r"at \S+\(|WARNING: |Picked up |Using |Setting |To adjust |\S+ (\S+ )?WARN |OpenJDK .* warning: ")
 #: Settings of Spark's Python processes.
 _VARIABLES = "spark.executorEnv."
 _CPUS = "spark.task.cpus"
-#: Settings with which Spark's daemon is another than a fork would be.
+#: Settings under which Spark's daemon would differ from a fork.
 _OF_DAEMON = (_VARIABLES, "spark.python.daemon.", _CPUS)
 
 
@@ -97,12 +94,12 @@ def python_of(settings: Spark) -> str:
 
 
 def prepare_environment(settings: Spark) -> None:
-    """Set the variables that the JVM and the workers are to inherit."""
+    """Set the variables that the JVM and the workers inherit."""
     os.environ["PYSPARK_PYTHON"] = python_of(settings)
     if is_local(settings):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     os.environ.setdefault("PYTHONWARNINGS", "ignore::UserWarning")
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # of glibc's, which keeps more for each of the JVM's many threads
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc otherwise keeps more arenas for the JVM's many threads
     if python_of(settings) != sys.executable or any(key.startswith(_OF_DAEMON) for key in settings.conf):
         os.environ.pop(
             daemon_startup.WARM_PROCESS_VARIABLE, None
@@ -110,14 +107,14 @@ def prepare_environment(settings: Spark) -> None:
 
 
 def passed_variables(settings: Spark) -> tuple[str, ...]:
-    """Return which further variables functions have, as patterns of names: also those that Spark is to set there."""
+    """Return name patterns of further variables that functions get, including those that Spark sets there."""
     return (*settings.pass_env, *(key.removeprefix(_VARIABLES) for key in settings.conf if key.startswith(_VARIABLES)))
 
 
 def worker_variables(settings: Spark) -> dict[str, str]:
-    """Return what Spark sets in the environment of its Python workers, for processes that are to be like them.
+    """Return the variables that Spark sets for its Python workers, for processes that imitate them.
 
-    As in pyspark, the seed is that of this process's environment, whatever a setting says.
+    As in pyspark, the hash seed is that of this process, whatever a setting says.
     """
     given = {key.removeprefix(_VARIABLES): value for key, value in settings.conf.items() if key.startswith(_VARIABLES)}
     threads = {"OMP_NUM_THREADS": settings.conf.get(_CPUS, "1")}
@@ -125,7 +122,7 @@ def worker_variables(settings: Spark) -> dict[str, str]:
 
 
 def spark_home() -> Path:
-    """Return Spark's folder: the one that is set, else that of the installed pyspark.
+    """Return Spark's folder: the configured one, else that of the installed pyspark.
 
     Raises:
         ModuleNotFoundError: There is none.
@@ -139,7 +136,7 @@ def spark_home() -> Path:
 
 
 def archive_of(settings: Spark) -> ClassArchive | None:
-    """Return the archive of classes that the JVM is to share, there or not; None: it is to share none."""
+    """Return the archive of classes for the JVM, whether it exists or not; None if it is to use none."""
     if not settings.class_archive or spark_conf.JVM_OPTIONS_KEY in settings.conf:
         return None
     return ClassArchive.of(spark_home(), spark_conf.JVM_OPTIONS, settings.class_archive_dir)
@@ -149,9 +146,9 @@ def context_settings(settings: Spark, shared: list[str], folder: TempFolder | No
     """Return the settings of the context.
 
     Args:
-        settings: What the operator chose; it wins over what is chosen here.
-        shared: Options of the JVM that have it share an archive of classes.
-        folder: For the JVM's temporary files; None: it has one already.
+        settings: The operator's settings, which win over those chosen here.
+        shared: JVM options for sharing an archive of classes.
+        folder: For the JVM's temporary files; None if it already has one.
     """
     address = callback_address(settings)
     ours = {**spark_conf.context(settings, shared, python_of(settings)), **address.spark_settings()}
@@ -170,21 +167,21 @@ def context_settings(settings: Spark, shared: list[str], folder: TempFolder | No
 
 
 def without_secrets(chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings without secrets: the JVM's command line is for all to read."""
+    """Return the settings without secrets, because every user can read the JVM's command line."""
     return {key: value for key, value in chosen.items() if not config.is_secret(key)}
 
 
 def startup_error(chosen: Mapping[str, str]) -> str:
-    """Start a JVM once more that has ended before it was up, and return what it says of that; empty: it says nothing.
+    """Start a JVM that failed to start once more, and return its output about the failure; empty if there is none.
 
-    One that comes up after all ends at once, as its standard input is at its end. Blocks for seconds.
+    If it comes up after all it ends at once, because its standard input is closed. Blocks for seconds.
     """
     with tempfile.TemporaryDirectory() as folder:
         try:
             process = subprocess.Popen(
                 _command(chosen),
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,  # where a JVM says why it does not begin
+                stdout=subprocess.PIPE,  # where a JVM reports a failed start
                 stderr=subprocess.STDOUT,
                 env=_environment(chosen, Path(folder, "connection")),
             )
@@ -210,14 +207,14 @@ def _command(chosen: Mapping[str, str]) -> list[str]:
 
 
 def _environment(chosen: Mapping[str, str], info: Path) -> dict[str, str]:
-    """Return the environment of a JVM that is to say in a file how to reach it."""
+    """Return the environment of a JVM that writes its address to the file `info`."""
     passed = chosen.get(f"{_VARIABLES}{environment.PASSED}", "").split(",")
     inherited = environment.for_spark(os.environ, passed)
     return {**inherited, "SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(info)}
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a JVM, and what spark-submit runs before it becomes the JVM, also where they are stopped."""
+    """Kill a JVM, and the processes that spark-submit runs before it becomes the JVM, even if they are stopped."""
     try:
         children = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
     except psutil.Error:
@@ -235,7 +232,7 @@ def _ignore_interrupts() -> None:
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Start no process that Ctrl-C ends, for the block; in the main thread, which alone may set it."""
+    """Protect processes started in this block from Ctrl-C; only the main thread can do so."""
     ignored = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         yield
@@ -252,26 +249,26 @@ def _launch(command: list[str], environment: dict[str, str]) -> subprocess.Popen
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJvm:
-    """A JVM that was started, as pyspark does it; `info` is a file in which it says how to reach it."""
+    """A JVM started as pyspark does it; it writes its address to the file `info`."""
 
     process: subprocess.Popen[bytes]
     info: Path
     archive: ClassArchive | None
     folder: TempFolder | None
     chosen: dict[str, str]
-    #: It was killed, as it took too long to start.
+    #: Whether it was killed because it took too long to start.
     overran: threading.Event = field(default_factory=threading.Event)
 
     @classmethod
     def begin(cls, settings: Spark, *, archived: bool = True) -> LaunchedJvm:
-        """Start it, and do not wait for it.
+        """Start a JVM without waiting for it.
 
         Args:
-            archived: Use the archive of classes, if there is one.
+            archived: Whether to use the archive of classes, if it exists.
 
         Raises:
             OSError: It cannot be started.
-            LemanError: a setting is wrong.
+            LemanError: A setting is wrong.
         """
         prepare_environment(settings)
         archive, folder = archive_of(settings), TempFolder.make(settings.scratch_dir)
@@ -287,7 +284,7 @@ class LaunchedJvm:
 
     @contextmanager
     def limited_to(self, seconds: float) -> Iterator[None]:
-        """Kill the JVM if the block takes longer: whatever waits for it there then fails."""
+        """Kill the JVM if the block takes longer, so that calls waiting for it fail."""
         timer = threading.Timer(seconds, self._overrun)
         timer.daemon = True
         timer.start()
@@ -301,11 +298,11 @@ class LaunchedJvm:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it, from any thread; a waiting start fails and cleans it up."""
+        """Kill it, from any thread; a waiting start fails and cleans up."""
         _kill_tree(self.process)
 
     def lives(self) -> bool:
-        """Return whether the process is there and does not end in a moment: its sockets close before it is dead."""
+        """Return whether the process is alive and not about to end: its sockets close before it is dead."""
         try:
             self.process.wait(_DIES_SECONDS)
         except subprocess.TimeoutExpired:
@@ -313,7 +310,7 @@ class LaunchedJvm:
         return False
 
     def address(self) -> tuple[int, str] | None:
-        """Wait until it says how to reach it: port and secret; None where it has ended instead."""
+        """Wait for its port and secret, and return them; None if it ended instead."""
         while not self.info.is_file():
             if self.process.poll() is not None:
                 self._tidy()
@@ -326,7 +323,7 @@ class LaunchedJvm:
         return port, secret
 
     def forget(self) -> None:
-        """Let go of it, in a process that was forked from the one that it belongs to."""
+        """Drop it in a process forked from its owner."""
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.returncode = 0

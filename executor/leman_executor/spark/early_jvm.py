@@ -1,4 +1,4 @@
-"""A JVM for Spark's driver that is started before the executor is imported, which takes as long as half its start.
+"""A JVM for Spark's driver that starts while the executor is imported, which takes half as long as the JVM's start.
 
 A prelude of `leman_local.warm_process`.
 """
@@ -19,11 +19,11 @@ _launched: list[LaunchedJvm] = []
 
 
 def begin() -> None:
-    """Start it where Spark runs on this machine. What is wrong is found, and told, when Spark is started."""
+    """Start the JVM if Spark runs on this machine. Errors are reported when Spark is started."""
     with contextlib.suppress(LemanError, OSError, ModuleNotFoundError):
         loaded = config.load()
         settings = loaded.spark.of_own_user()
-        guard(core_dumps=loaded.log.core_dumps)  # before there is a JVM to inherit them
+        guard(core_dumps=loaded.log.core_dumps)  # before a JVM can inherit them
         store_file.use_store_file(loaded.storage.options_file)
         if is_local(settings):
             driver_launch.check_java()
@@ -31,7 +31,7 @@ def begin() -> None:
 
 
 def forget() -> None:
-    """Leave it to the process that it belongs to."""
+    """Drop it in a process forked from its owner."""
     while _launched:
         _launched.pop().forget()
 
@@ -43,5 +43,5 @@ def end() -> None:
 
 
 def take() -> LaunchedJvm | None:
-    """Return the JVM that was started, once; None where there is none."""
+    """Return the started JVM, once; None if there is none."""
     return _launched.pop() if _launched else None

@@ -1,13 +1,7 @@
 """The function processes of Spark's Python workers: warmed up, bound to a worker, given tasks.
 
-A worker's work in small, for processes that have none yet.
-
-A forked process copies each page of memory that it is the first to write to: a few thousand of them in its first
-fragment, which takes twice as long as the next. What is copied beforehand, nobody waits for.
-
-Has tasks run by processes of the pool; used where Spark runs a worker.
-
-The function processes of Spark's Python workers: functions run in them, with all that Spark has given the worker.
+A forked process copies each memory page that it is the first to write to. Thousands of such pages make its first
+fragment take twice as long as the next, so processes compute a small table in advance.
 """
 
 from __future__ import annotations
@@ -55,7 +49,7 @@ from leman_executor.worker.unit_runner import UnitRunner
 from leman_executor.worker.worker_link import WorkerTask
 from leman_executor.worker.worker_loop import run_task
 
-#: A row at a time, and as many rows at once as a fragment may have: each kind touches memory of its own.
+#: One row at a time, and as many rows at once as a fragment may have; each kind touches other memory.
 _SCALAR_ROWS, _VECTORISED_ROWS = 1 << 16, 10 << 16
 
 
@@ -76,20 +70,20 @@ def _function(kind: UdfKind, entrypoint: str) -> FunctionSpec:
 
 
 def warm_up_rows() -> None:
-    """Compute a column of a table that is gone afterwards, a row at a time."""
+    """Compute a column of a temporary table, one row at a time."""
     _practise(_function(UdfKind.SCALAR, "builtins:abs"), _SCALAR_ROWS)
 
 
 def warm_up_batches() -> None:
-    """Compute a column of a table that is gone afterwards, a batch at a time."""
+    """Compute a column of a temporary table, one batch at a time."""
     _practise(_function(UdfKind.ARRAY, "pyarrow.compute:abs"), _VECTORISED_ROWS)
 
 
 def _practise(function: FunctionSpec, rows: int) -> None:
-    kept = tempfile.tempdir  # a function that sets TMPDIR is to find that nobody has looked
+    kept = tempfile.tempdir  # a function that sets TMPDIR must not find a cached value
     try:
-        with contextlib.suppress(Exception):  # then the first job takes longer
-            folder = TempFolder.make("", patient=False)  # a task may wait
+        with contextlib.suppress(Exception):  # without it the first job takes longer
+            folder = TempFolder.make("", patient=False)  # a task may be waiting
             if folder is not None:
                 try:
                     compute_in(str(folder.path), function, rows)
@@ -100,7 +94,7 @@ def _practise(function: FunctionSpec, rows: int) -> None:
 
 
 def compute_in(folder: str, function: FunctionSpec, rows: int) -> int:
-    """Compute a column of a small table in a folder as a worker does, and return how many rows it has."""
+    """Compute a column of a small table in a folder as a worker does, and return its number of rows."""
     uri = f"{folder}/practice.lance"
     version = small_table(uri, rows)
     context = WorkContext(
@@ -131,35 +125,35 @@ def compute_in(folder: str, function: FunctionSpec, rows: int) -> int:
 
 
 class _Nobody:
-    """A sink of reports that nobody reads."""
+    """A sink that ignores reports."""
 
     def send(self, report: ProgressReport) -> None:
-        """Ignore it."""
+        """Ignore the report."""
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Ignore it."""
+        """Ignore the rows."""
 
 
-#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+#: Made at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _worker_tasks, _answers = msgspec.json.Decoder(WorkerTask), msgspec.json.Decoder(Answer)
 
 
 class FunctionProcessEnded(RuntimeError):
-    """The process that ran a task is gone, or could not go on: the worker is to be started again."""
+    """The process that ran a task is gone or could not continue, so that the worker has to restart."""
 
 
 class Caller:
-    """A connection to the pool, inherited by every process that is forked from the one that started it."""
+    """A connection to the pool, inherited by every process forked from the one that started it."""
 
     def __init__(self, requests: socket.socket, pool_parent: int) -> None:
         self._requests = requests
         self._pool_parent = pool_parent
 
     def run(self, worker_task: str, state: bytes = b"") -> int:
-        """Run a task where its function's version runs.
+        """Run a task in a process of its function's version.
 
         Returns:
-            How many units were run.
+            The number of units run.
 
         Raises:
             FunctionProcessEnded: The pool or the process is gone, or the task ended with an error.
@@ -180,19 +174,19 @@ class Caller:
         return answer.units
 
     def _asked(self, function: str, request: Request) -> bytes | None:
-        """Return the answer to a request; None where there is none."""
+        """Send a request and return the answer; None if there is none."""
         ours, theirs = socket.socketpair()
         with ours:
             with theirs, contextlib.suppress(OSError):
                 socket.send_fds(self._requests, [function.encode()], [theirs.fileno()])
-            with contextlib.suppress(OSError):  # a process that is gone already: the pool has said so
+            with contextlib.suppress(OSError):  # the process is gone, which the pool has reported
                 send(ours, request)
             with contextlib.suppress(OSError):
                 return receive(ours, MOST_BYTES)
         return None
 
     def _pool_is_gone(self) -> bool:
-        """Ask with a request for nothing."""
+        """Probe the pool with an empty request."""
         ours, theirs = socket.socketpair()
         with ours, theirs:
             try:
@@ -202,9 +196,9 @@ class Caller:
         return False
 
     def _end_parent(self) -> None:
-        """End Spark's daemon, which is of no use without a pool: Spark starts another one.
+        """End Spark's daemon, which is useless without a pool; Spark starts another one.
 
-        With it all of its workers end: never for what became of one function process.
+        This ends all of its workers, so it is never done for a single function process.
         """
         if os.getppid() == self._pool_parent:
             with contextlib.suppress(ProcessLookupError):
@@ -217,7 +211,7 @@ def start_pool(prepare: Prepare, warm: Warm) -> Caller:
     requests, asking = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
     if os.fork() == 0:
         asking.close()
-        os.dup2(2, 1)  # what Spark's daemon says on standard output is for Spark
+        os.dup2(2, 1)  # standard output of Spark's daemon belongs to Spark
         environment.confine()
         FunctionPool(requests, lambda task, _say: run_task(task), prepare, warm).serve(here)
     requests.close()
@@ -225,14 +219,14 @@ def start_pool(prepare: Prepare, warm: Warm) -> Caller:
 
 
 _WARM_UP = "null"
-#: So long after its worker a task ends that waited for a job: the end costs Spark as much as a commit, and nobody waits
-#: for it, while the commit is under way.
+#: Seconds after its worker that a waiting task ends. Its end costs Spark as much as a commit, and must not delay the
+#: commit under way.
 _QUIET_SECONDS = 0.1
 _callers: list[Caller] = []
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """What Spark sets up in a worker before a task; `resources`: addresses by name."""
+    """The state that Spark sets up in a worker before a task; `resources`: addresses by name."""
 
     path: list[str]
     memory: tuple[int, int]
@@ -249,18 +243,18 @@ _decoder = msgspec.json.Decoder(_Given)
 
 
 def start() -> None:
-    """Start the pool for all workers that are forked from this process."""
+    """Start the pool for all workers forked from this process."""
     _callers.append(start_pool(_take_over, (start_threads, warm_up_rows, warm_up_batches)))
 
 
 def run(worker_task: str) -> int:
-    """Run a worker's task and return how many units it computed; the executor warms up with a task of none."""
+    """Run a worker's task and return the number of its units; the executor's warm-up task has none."""
     task = TaskContext.get()
     told = idle_tasks.receive_task(worker_task, task.partitionId() if task is not None else 0)
     if told in (_WARM_UP, ""):
         return 0
     if not _callers:
-        start()  # Spark was told not to use its daemon
+        start()  # Spark was configured not to use its daemon
     units = _callers[0].run(told, msgspec.json.encode(_given()))
     if idle_tasks.is_idle_task(worker_task):
         time.sleep(_QUIET_SECONDS)

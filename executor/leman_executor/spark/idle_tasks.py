@@ -1,7 +1,7 @@
-"""Tasks of Spark that wait for a job: to begin some costs more than all else that a small job does before its rows.
+"""Spark tasks that wait for a job, because starting tasks costs more than everything else before a small job's rows.
 
-They are the tasks of a Spark job that was begun while nothing else ran. Each asks this process, through a socket in its
-temporary folder, what its worker is to do, and is told once there is a job. A task that Spark tries again asks again.
+They belong to a Spark job that was started while nothing else ran. Each requests its worker's task from this process,
+through a socket in its temporary folder, and gets it once there is a job. A task that Spark retries requests again.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ import threading
 from concurrent.futures import Future
 from pathlib import Path
 
-#: With this the property of a Spark job begins whose tasks are to ask; it goes on with a secret and the socket's path.
+#: The prefix of the Spark job property of waiting tasks; a secret and the socket's path follow.
 _ASK = "ask "
 _SECRET_BYTES = 16
 _NUMBER_BYTES = 4
 _HEAD = 2 * _SECRET_BYTES + _NUMBER_BYTES
 _HELLO_SECONDS = 5.0
-#: The longest path of a socket, with its final zero, on the system that has the least.
+#: The longest path of a socket, with its final zero, on any supported system.
 _LONGEST_PATH = 104
 
 
 class IdleTasks:
-    """The tasks of one Spark job that wait until a job is there, for any number of threads.
+    """The tasks of one Spark job that wait for a job, for any number of threads.
 
-    `call` is set by whoever runs that Spark job: it is done when the Spark job is.
+    The code that runs that Spark job sets `call`, which is done when the Spark job is.
     """
 
     def __init__(self, folder: Path, count: int) -> None:
-        """Listen for so many tasks.
+        """Listen for this many tasks.
 
         Raises:
             OSError: There can be no socket in the folder.
@@ -46,7 +46,7 @@ class IdleTasks:
         self._secret = secrets.token_hex(_SECRET_BYTES).encode()
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, socket.socket]] = []
-        #: What tasks with a lower number than `_workers` are told; None: there is no job yet.
+        #: The worker task for tasks with a lower number than `_workers`; None: there is no job yet.
         self._told: bytes | None = None
         self._workers = 0
         self._listener = socket.socket(socket.AF_UNIX)
@@ -56,11 +56,11 @@ class IdleTasks:
 
     @property
     def address(self) -> str:
-        """What the tasks find in the property of their Spark job."""
+        """The value of the property of their Spark job."""
         return f"{_ASK}{self._secret.decode()} {self._path}"
 
     def give(self, worker_task: str, workers: int) -> None:
-        """Have so many of the tasks run workers of a job, and the others end."""
+        """Let this many of the tasks run workers of a job, and end the others."""
         with self._lock:
             self._told, self._workers = worker_task.encode(), workers
             waiting, self._waiting = self._waiting, []
@@ -68,11 +68,11 @@ class IdleTasks:
             self._tell(number, task)
 
     def dismiss(self) -> None:
-        """Have all tasks end."""
+        """End all tasks."""
         self.give("", 0)
 
     def close(self) -> None:
-        """Listen no more, as the Spark job is over."""
+        """Stop listening, as the Spark job is over."""
         with contextlib.suppress(OSError):
             self._path.unlink()
         with contextlib.suppress(OSError):
@@ -98,7 +98,7 @@ class IdleTasks:
         self._tell(number, task)
 
     def _number_of(self, task: socket.socket) -> int | None:
-        """Return the number of a task that knows the secret; None where another program has connected."""
+        """Return the number of a task that knows the secret; None if another program has connected."""
         with contextlib.suppress(OSError):
             task.settimeout(_HELLO_SECONDS)
             head = task.recv(_HEAD, socket.MSG_WAITALL)
@@ -107,22 +107,22 @@ class IdleTasks:
         return None
 
     def _tell(self, number: int, task: socket.socket) -> None:
-        with task, contextlib.suppress(OSError):  # a task that is gone: Spark tries it again
+        with task, contextlib.suppress(OSError):  # the task is gone, and Spark retries it
             if number < self._workers and self._told is not None:
                 task.sendall(self._told)
 
 
 def is_idle_task(worker_task: str) -> bool:
-    """Tell whether a task is one that waits for a job."""
+    """Return whether a task is one that waits for a job."""
     return worker_task.startswith(_ASK)
 
 
 def receive_task(worker_task: str, number: int) -> str:
-    """Return what the worker of a task is to do, asked for where the task is one that waits; empty: nothing.
+    """Return the worker task; a waiting task requests it, and gets an empty text if there is none for it.
 
     Args:
-        worker_task: What the Spark job says.
-        number: Of the task in its Spark job.
+        worker_task: The value of the Spark job's property.
+        number: The number of the task in its Spark job.
     """
     if not is_idle_task(worker_task):
         return worker_task

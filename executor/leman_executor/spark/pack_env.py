@@ -1,9 +1,8 @@
 """`python -m leman_executor.spark.pack_env FILE`: pack this Python environment as an archive for Spark's workers.
 
-The archive is a Python installation of its own, which runs wherever it is unpacked: the interpreter with its standard
-library, and all that is installed here, Leman included, also where that is installed as editable. Spark's jars are left
-out: a worker has them. What it cannot carry is the C library: workers need the same kind of machine and a glibc that is
-not older.
+The archive is a complete Python installation that runs wherever it is unpacked: the interpreter, its standard library,
+and all installed packages, including Leman and editable installs. Spark's jars are left out, as workers have them. The
+C library is not included: workers need the same kind of machine and a glibc that is not older.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ Entry = tuple[Path, str]
 
 
 def pack(out: Path) -> Path:
-    """Write the archive, all of it or nothing, and return its path; its first folder levels are `bin` and `lib`.
+    """Write the archive atomically and return its path; its top folders are `bin` and `lib`.
 
     Raises:
-        FailedPrecondition: NOT_PACKABLE – it is a conda environment, an editable install works only here, or a package
-            of Leman is not installed.
+        FailedPrecondition: NOT_PACKABLE, for a conda environment, for an editable install that works only here, or if a
+            package of Leman is not installed.
         OSError: A file cannot be read or written.
     """
     if (Path(sys.prefix) / "conda-meta").is_dir():
@@ -68,7 +67,7 @@ def _entries() -> Iterator[Entry]:
 
 
 def _installed(into: str) -> Iterator[Entry]:
-    """Yield all that is installed beside the standard library; Leman comes last: nothing else has its names."""
+    """Yield all installed packages except the standard library; Leman comes last, as only it has its names."""
     for folder in dict.fromkeys(Path(sysconfig.get_path(kind)) for kind in ("purelib", "platlib")):
         for path in sorted(folder.iterdir()):
             if path.suffix == ".pth":
@@ -87,7 +86,7 @@ def _installed(into: str) -> Iterator[Entry]:
 
 
 def _path_entries(path: Path, into: str) -> Iterator[Entry]:
-    """Yield what a path file points to, as packages; a file with lines of code is packed as it is, too."""
+    """Yield the targets of a path file as packages; a file with lines of code is packed as it is, too."""
     lines = [line.strip() for line in path.read_text().splitlines() if line.strip() and not line.startswith("#")]
     if any(line.startswith(("import ", "import\t")) for line in lines):
         yield path, f"{into}/{path.name}"
@@ -101,14 +100,14 @@ def _path_entries(path: Path, into: str) -> Iterator[Entry]:
 
 
 def _has_ours(folder: Path) -> bool:
-    """Tell whether Leman's packages lie in a folder."""
+    """Return whether a folder contains Leman's packages."""
     if (folder / "__init__.py").is_file():
         return False
     return any((folder / name / "__init__.py").is_file() for name in _OURS)
 
 
 def _tree(path: Path, name: str) -> Iterator[Entry]:
-    """Yield a file, or a folder with all that is in it; links as what they point to."""
+    """Yield a file, or a folder with all its contents; replace links by their targets."""
     if path.is_dir():
         for found in sorted(path.iterdir()):
             if not (path.name == "pyspark" and found.name in _NOT_OF_PYSPARK):
@@ -129,7 +128,7 @@ def _add_launcher(archive: tarfile.TarFile, beside: Path) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Pack the environment as the command line asks, and return the exit code."""
+    """Pack the environment as the command line says, and return the exit code."""
     parser = argparse.ArgumentParser(prog="leman pack-env", description="Pack this environment for Spark's workers.")
     parser.add_argument("file", type=Path, nargs="?", default=Path("leman-env.tar.gz"))
     file = parser.parse_args(argv).file.absolute()

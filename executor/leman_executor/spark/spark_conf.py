@@ -1,8 +1,6 @@
 """Spark's settings, and the address at which its workers call this process back. Imports no pyspark.
 
-The settings of Spark, and what they say about its executors. Counts this machine's cores.
-
-The address at which Spark's workers call this process back: the driver, its blocks, and the dispatcher.
+The address serves the driver, its blocks and the dispatcher.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from leman_core.settings.sections import mebibytes
 from leman_executor.scheduling.task_slots import Cluster
 
 JVM_OPTIONS_KEY = "spark.driver.extraJavaOptions"
-#: A small heap that grows where it has to (by itself a JVM fills a young generation of a quarter of the heap and keeps
-#: it), and gives back what is free after a full collection; none while classes are loaded, of which Spark has 55 MB.
-#: What glibc keeps of what the JVM itself has freed is given back too, by releases of Java that know how (17.0.9 on).
+#: A small heap that grows if needed and returns free memory after a full collection. By default a JVM fills a young
+#: generation of a quarter of the heap and keeps it. Loading Spark's 55 MB of classes causes no collection. Memory
+#: that glibc keeps of what the JVM has freed is returned too, in Java 17.0.9 and later.
 JVM_OPTIONS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
@@ -36,15 +34,15 @@ JVM_OPTIONS = (
     "-XX:TrimNativeHeapInterval=30000",
 )
 
-#: Restarts of one worker: when Spark gives up on one it ends the others too, and a few poison rows must not do that.
+#: Restarts of one worker. When Spark gives up on one it ends the others too, and a few poison rows must not cause that.
 _TASK_FAILURES = 64
 
 
 def master(settings: Spark) -> str:
-    """Return the master that the settings name; else this machine, with many more slots than cores.
+    """Return the configured master, or else this machine with many more slots than cores.
 
-    How many units of a job run at once is the executor's business, not Spark's. Failures are allowed, or the first dead
-    worker would end the job.
+    The executor, not Spark, limits how many units of a job run at once. Failures are allowed, because otherwise the
+    first dead worker would end the job.
     """
     return settings.master or f"local[{max(32, 4 * (os.cpu_count() or 1))},{_TASK_FAILURES}]"
 
@@ -68,33 +66,33 @@ def context(settings: Spark, shared: Sequence[str], python: str) -> dict[str, st
 
 
 def heap_bytes(conf: Mapping[str, str]) -> int:
-    """Return the heap of an executor."""
+    """Return the heap of an executor in bytes."""
     return mebibytes(conf.get("spark.executor.memory", "1g")) << 20
 
 
 def executor_size(conf: Mapping[str, str]) -> tuple[int, int]:
-    """Return the cores and the bytes of heap that each executor of a standalone cluster is to have at the least."""
+    """Return the cores and the minimum bytes of heap of each executor of a standalone cluster."""
     return int(conf.get("spark.executor.cores", "1")), heap_bytes(conf)
 
 
 def task_cores(conf: Mapping[str, str]) -> int:
-    """Return how many cores a worker takes whose function does not say."""
+    """Return how many cores a worker takes by default."""
     return int(conf.get("spark.task.cpus", "1"))
 
 
 def is_dynamic(conf: Mapping[str, str]) -> bool:
-    """Tell whether Spark starts executors as they are asked for."""
+    """Return whether Spark starts executors on demand."""
     return conf.get("spark.dynamicAllocation.enabled", "false").lower() == "true"
 
 
 def executors(conf: Mapping[str, str], master: str) -> Cluster:
-    """Return what an executor of a cluster has, as far as settings say."""
+    """Return the resources of a cluster's executor, as far as settings say."""
     local_cluster = re.match(r"local-cluster\[\d+\s*,\s*(\d+)\s*,\s*(\d+)", master)
-    # an executor of a standalone cluster has what its worker has free
+    # an executor of a standalone cluster takes what its worker has free
     unsaid = local_cluster[1] if local_cluster else "1" if master.startswith(("yarn", "k8s://")) else "0"
     cores = conf.get("spark.executor.cores", unsaid)
     most_cores = conf.get("spark.cores.max", "0") if local_cluster or master.startswith("spark://") else "0"
-    # what is outside the JVM's heap is there for the workers
+    # memory outside the JVM's heap is for the workers
     heap = heap_bytes(conf) >> 20
     outside = conf.get("spark.executor.pyspark.memory") or conf.get("spark.executor.memoryOverhead")
     return Cluster(
@@ -117,18 +115,18 @@ _EVERYWHERE = "0.0.0.0"  # behind another address, as in a container
 
 @dataclass(frozen=True, slots=True)
 class CallbackAddress:
-    """The address and the ports of this process; a port is 0 where any free one will do."""
+    """The address and the ports of this process; port 0 means any free port."""
 
-    #: What workers are told.
+    #: The address that workers are given.
     host: str
-    #: The address of this machine on which it listens.
+    #: The local address to listen on.
     bind: str
     driver_port: int = 0
     block_port: int = 0
     dispatcher_port: int = 0
 
     def spark_settings(self) -> dict[str, str]:
-        """The settings by which Spark uses the address."""
+        """The Spark settings for the address."""
         ports = {"spark.driver.port": self.driver_port, "spark.driver.blockManager.port": self.block_port}
         return {
             "spark.driver.host": self.host,
@@ -138,17 +136,17 @@ class CallbackAddress:
 
 
 def is_local(settings: Spark) -> bool:
-    """Tell whether Spark's workers are on this machine alone."""
+    """Return whether Spark's workers are on this machine alone."""
     return not settings.master or settings.master.startswith("local")
 
 
 def has_cluster(settings: Spark) -> bool:
-    """Tell whether workers are processes of a Spark cluster, also of one on this machine (`local-cluster`)."""
+    """Return whether workers are processes of a Spark cluster, even of one on this machine (`local-cluster`)."""
     return bool(settings.master) and re.match(r"local($|\[)", settings.master) is None
 
 
 def warn_of_open_spark(settings: Spark) -> None:
-    """Say in the log that Spark's own connections are not protected, where the settings do not protect them."""
+    """Log a warning if the settings do not protect Spark's own connections."""
     wanted = ("spark.authenticate", "spark.network.crypto.enabled")
     missing = [name for name in wanted if settings.conf.get(name, "").lower() != "true"]
     if missing and settings.conf.get("spark.ssl.rpc.enabled", "").lower() != "true":
@@ -161,10 +159,10 @@ def warn_of_open_spark(settings: Spark) -> None:
 
 
 def callback_address(settings: Spark) -> CallbackAddress:
-    """Return where workers call back.
+    """Return the address at which workers call back.
 
-    That is loopback for workers of this machine; else the host that the settings or SPARK_LOCAL_IP name, or the address
-    that this machine has towards the master.
+    For workers of this machine this is loopback; else the host that the settings or SPARK_LOCAL_IP name, or this
+    machine's address towards the master.
     """
     if is_local(settings):
         return CallbackAddress(LOOPBACK, LOOPBACK)
@@ -178,7 +176,7 @@ def callback_address(settings: Spark) -> CallbackAddress:
 def _towards(master: str) -> str:
     """Return the address of the interface through which the master is reached.
 
-    Where the master's url has no address, return this host's name.
+    If the master's URL has no address, return this host's name.
     """
     found = re.match(r"spark://([^:,/]+|\[[^]]+\]):(\d+)", master)
     if found:

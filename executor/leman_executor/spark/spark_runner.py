@@ -1,9 +1,4 @@
-"""The runner of jobs' workers as Spark tasks.
-
-The Spark task of a worker: what it runs, and what it is to be given.
-
-The runner of jobs' workers as Spark tasks.
-"""
+"""Run jobs' workers as Spark tasks in one warm Spark context: start it, submit jobs, watch and cancel them."""
 
 from __future__ import annotations
 
@@ -62,9 +57,9 @@ WORKER_TASK = "leman.task.secret"
 
 
 def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
-    """Return an RDD of the JVM that runs a worker in each of `count` partitions, as often as its rows are counted.
+    """Return an RDD of the JVM that runs a worker in each of `count` partitions each time its rows are counted.
 
-    It needs nothing of Spark's SQL, whose classes would be half of all that the JVM loads.
+    It uses nothing of Spark SQL, whose classes would be half of all that the JVM loads.
     """
     jvm: Any = context._jvm
     nothing = jvm.java.util.ArrayList()  # an empty list of this process would become a file in a temporary folder
@@ -76,30 +71,31 @@ def worker_plan(context: SparkContext, count: int, profile: SlotProfile | None) 
 
 
 def task_function() -> Callable[[int, Iterable[Any]], Iterator[int]]:
-    """Return what Spark runs for a worker, the same for every job: a property of the Spark job says where to connect.
+    """Return the function that Spark runs for a worker. It is the same for every job: a Spark job property says where
+    to connect.
 
-    It is a closure, as that travels by value: a worker need not import this module.
+    It is a closure, which is pickled by value, so a worker need not import this module.
     """
     name = WORKER_TASK
 
     def worker(_partition: int, nothing: Iterable[Any]) -> Iterator[int]:
         from pyspark import TaskContext  # noqa: PLC0415
 
-        from leman_executor.spark import function_processes  # noqa: PLC0415 on the worker: the driver starts sooner without
+        from leman_executor.spark import function_processes  # noqa: PLC0415 on the worker only, for a fast driver
 
         task = TaskContext.get()
         worker_task = task.getLocalProperty(name) if task is not None else None
         units = function_processes.run(worker_task or "null")
-        list(nothing)  # to its end, or Spark takes the process for none that it can use again
+        list(nothing)  # read to the end, or Spark will not reuse the process
         return iter([units])
 
     return worker
 
 
 def resource_profile(asked: SlotProfile) -> ResourceProfile:
-    """Return the profile that Spark is asked for.
+    """Return the Spark resource profile for these resources.
 
-    It is one of tasks alone where no executors are to be started: Spark then uses those that run.
+    It has only task resources if no executors are to be started, so that Spark uses the running ones.
     """
     tasks = TaskResourceRequests().cpus(asked.cpus)
     if asked.gpus:
@@ -121,24 +117,24 @@ _MAX_CALLS = 256
 _WARM_UP = "warm-up"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 10.0
-#: So long after a cancel it is looked whether the Spark job has ended.
+#: Seconds between a cancel and the check whether the Spark job has ended.
 _CANCEL_SECONDS = 0.2
-#: For so long a Spark job may go on whose workers have nothing to do any more.
+#: Seconds that a Spark job may continue after its workers have run out of work.
 _LINGER_SECONDS = 5.0
-#: So long after the last Spark job the next one's tasks are begun, for a job that may come: the end of the last one is
-#: not to wait for cores.
+#: Seconds between the last Spark job and starting the next one's tasks in advance, so that ending the last one need not
+#: compete for cores.
 _QUIET_SECONDS = 0.1
-#: So long Spark may take to stop.
+#: Seconds that Spark may take to stop.
 _STOP_SECONDS = 20.0
 _NOTHING = "null"
 
 
 class _JvmLost(Exception):
-    """A JVM has ended, or was ended as it took too long, before Spark was up in it."""
+    """A JVM ended, or was killed for taking too long, before Spark was up in it."""
 
 
 def _stop(context: SparkContext) -> None:
-    """Stop Spark; a JVM that is gone, or does not stop in time, is ended."""
+    """Stop Spark; kill a JVM that is gone or does not stop in time."""
     process = driver_process()
     timer = threading.Timer(_STOP_SECONDS, process.kill) if process is not None else None
     if timer is not None:
@@ -146,7 +142,7 @@ def _stop(context: SparkContext) -> None:
         timer.start()
     try:
         context.stop()
-    except Exception as error:  # noqa: BLE001 of Py4J: the JVM is gone
+    except Exception as error:  # noqa: BLE001 raised by Py4J: the JVM is gone
         _log.info("Spark was gone before it was stopped", error=java_cause(error))
         detach_driver()
     finally:
@@ -157,7 +153,7 @@ def _stop(context: SparkContext) -> None:
 class SparkRunner:
     """One warm Spark context, for one event loop; Spark is called in threads.
 
-    Where it is lost for good this process ends (see `DriverJvm`), and its jobs are taken over.
+    If the context is lost for good, this process ends (see `DriverJvm`) and its jobs are taken over.
     """
 
     def __init__(self, settings: Spark) -> None:
@@ -169,38 +165,38 @@ class SparkRunner:
         self._jvm = DriverJvm()
         self._context: SparkContext | None = None
         self._starting: Future[None] | None = None
-        #: Spark is for the first job that needs it.
+        #: Whether Spark is started only for the first job that needs it.
         self.on_demand = settings.on_demand and self._local
         self._folder: TempFolder | None = None
-        #: The JVM in which Spark starts just now.
+        #: The JVM in which Spark is starting.
         self._launched: LaunchedJvm | None = None
-        #: An archive of classes is being made.
+        #: Whether an archive of classes is being made.
         self._archiving = False
-        #: Spark's own plan of a job, for each number of workers and what they are to be given.
+        #: Spark's plan of a job, for each number of workers and profile.
         self._plans: dict[tuple[int, SlotProfile | None], Any] = {}
         self._salt = secrets.token_bytes(32)
         self._lock = threading.Lock()
         self._beginning = threading.Lock()
         self._threads = ThreadPoolExecutor(_MAX_CALLS, thread_name_prefix="spark")
         self._cancelled: set[str] = set()
-        #: Why executors that Spark is to start for a job are not there, by job.
+        #: Why a job's executors are missing, by job.
         self._waits: dict[str, str] = {}
         self._calls: dict[str, set[Future[None]]] = {}
         #: Tasks that wait for the next job.
         self._standing: IdleTasks | None = None
         self._standing_count = min(4, os.cpu_count() or 1)
-        #: The jobs that such tasks were given to, by the tag of their Spark job.
+        #: The jobs given to such tasks, by the tag of their Spark job.
         self._given: dict[str, str] = {}
 
     def start_meanwhile(self) -> Future[None]:
-        """Begin to start in a thread, where that was not begun or has failed: the JVM takes seconds."""
+        """Start in a thread unless a start is under way or done, because the JVM takes seconds."""
         with self._beginning:
             if self._starting is None or (self._starting.done() and self._starting.exception() is not None):
                 self._starting = self._threads.submit(self._start)
             return self._starting
 
     def start(self) -> None:
-        """Start Spark and one job, so that the first user's job is a warm one; blocks for seconds.
+        """Start Spark and run one job to warm it up; blocks for seconds.
 
         Raises:
             Unavailable: SPARK_NOT_STARTED.
@@ -209,14 +205,14 @@ class SparkRunner:
 
     @property
     def started(self) -> bool:
-        """Tell whether Spark is up and warm."""
+        """Return whether Spark is up and warm."""
         return self._jvm.warm
 
     def _start(self) -> None:
-        """Start Spark, whatever became of an earlier start.
+        """Start Spark, regardless of earlier starts.
 
-        A JVM that dies meanwhile, or takes too long, is replaced: the one that was started early by another one, and
-        that by a last one, which does without the archive of classes, as the others may have died of it.
+        A JVM that dies during the start, or takes too long, is replaced: one started early by a second one, and that by
+        a last one without the archive of classes, which may be the cause.
         """
         if driver_is_gone():
             detach_driver()
@@ -247,11 +243,11 @@ class SparkRunner:
             raise self._not_started(str(error), has_jvm=False) from error
 
     def _start_in(self, launched: LaunchedJvm) -> None:
-        """Start Spark in a JVM; where that fails the JVM ends, and nothing of it is left.
+        """Start Spark in a JVM; on failure, end the JVM and clean up.
 
         Raises:
-            _JvmLost: The JVM has died, or took too long.
-            LemanError: Spark refuses to start in it.
+            _JvmLost: The JVM died or took too long.
+            LemanError: Spark refused to start in it.
         """
         self._launched, self._jvm.archive, self._jvm.starting = launched, launched.archive, True
         try:
@@ -271,7 +267,7 @@ class SparkRunner:
                 seconds = self._settings.driver_start_seconds
                 raise _JvmLost(f"it was not up within {seconds:g} s, LEMAN_SPARK__DRIVER_START_SECONDS") from error
             if lost and launched.archive is not None and not self._jvm.stopping:
-                launched.archive.discard()  # it may be what the JVM died of
+                launched.archive.discard()  # it may have crashed the JVM
             if lost and not isinstance(error, _JvmLost):
                 raise _JvmLost(f"its JVM has ended (exit status {launched.process.returncode})") from error
             raise
@@ -279,11 +275,11 @@ class SparkRunner:
             self._launched, self._jvm.starting = None, False
 
     def _open(self, gateway: Any, chosen: dict[str, str] | None = None) -> SparkContext:
-        """Open the context in a JVM that is up.
+        """Open the context in a running JVM.
 
         Args:
-            gateway: The way to it; None: pyspark has it already.
-            chosen: Settings; None: they are made.
+            gateway: The gateway to it; None if pyspark already has it.
+            chosen: Settings; None: make them.
         """
         if chosen is None:
             driver_launch.prepare_environment(self._settings)
@@ -307,7 +303,7 @@ class SparkRunner:
         if self._local:
             self._run_spark_job((_WARM_UP,), _NOTHING, self._standing_count)
         else:
-            self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start some
+            self._threads.submit(self._look_for_workers)  # a cluster may take minutes to start executors
         self._jvm.starting = False
         self._jvm.watch()
         if self._local:
@@ -315,7 +311,7 @@ class SparkRunner:
         self._jvm.warm = True
 
     def _lost(self, launched: LaunchedJvm, why: str) -> Unavailable:
-        """Return the error where no JVM has stayed until Spark was up."""
+        """Return the error for a start after which no JVM remained."""
         ended_by_itself = (launched.process.returncode or 0) > 0
         words = driver_launch.startup_error(launched.chosen) if ended_by_itself else ""
         return self._not_started(words or why, has_jvm=False)
@@ -326,10 +322,10 @@ class SparkRunner:
         return worker_problems.not_started(master, why, local=self._local, has_jvm=has_jvm, open_files=open_files)
 
     def _look_for_workers(self) -> None:
-        """Run the warm-up until one has run it.
+        """Retry the warm-up until a worker has run it.
 
-        Meanwhile `trouble` says why none can, or that none has called back in time, and `busy` that the cluster has
-        none to give. A warm-up that fails is tried again: the cluster may be mended.
+        Meanwhile `trouble` says why none can or that none called back in time, and `busy` that the cluster has no room.
+        A failed warm-up is retried, as the cluster may be repaired.
         """
         pause = threading.Event()
         self._readiness.begin()
@@ -352,11 +348,11 @@ class SparkRunner:
 
     @property
     def trouble(self) -> LemanError | None:
-        """The reason why no job can run at present; None: jobs can run."""
+        """The reason why no job can run at present; None if jobs can run."""
         return self._readiness.trouble
 
     def busy_for(self, job_key: str) -> str:
-        """Return the reason why workers of a job have to wait, where a cluster has no room for them; else empty."""
+        """Return why workers of a job have to wait for room in the cluster; empty if they do not."""
         if self.on_demand and not self.started:
             return "Spark starts, which takes some seconds"
         trouble = self.trouble
@@ -364,14 +360,15 @@ class SparkRunner:
 
     @property
     def lacks_archive(self) -> bool:
-        """Tell whether the next start would be sooner after `archive_classes`."""
+        """Return whether `archive_classes` would speed up the next start."""
         archive = self._jvm.archive
         return archive is not None and archive.file is None and driver_process() is not None
 
     def archive_classes(self) -> Path | None:
-        """Make the archive that the next JVM starts with, unless there is one, and return its file.
+        """Make the archive for the next JVM unless it exists, and return its file.
 
-        It takes half a minute of one core, in a JVM of low priority. None where this JVM cannot make it, or is not to.
+        This takes half a minute of one core, in a JVM of low priority. Returns None if this JVM cannot make it or may
+        not.
         """
         archive, context, process = self._jvm.archive, self._context, driver_process()
         if archive is None or context is None or process is None:
@@ -381,28 +378,28 @@ class SparkRunner:
             try:
                 path = archive.make(context._gateway, process.pid)
                 _log.info("the next start is sooner: Spark's classes are archived", file=str(path))
-            except Exception as error:  # noqa: BLE001 another JVM may not know how: it is only slower without
+            except Exception as error:  # noqa: BLE001 it is optional, and another JVM may not support it
                 _log.info("no archive of Spark's classes was made", error=str(error).partition("\n")[0])
             finally:
                 self._archiving = False
         return archive.file
 
     def release_memory(self) -> None:
-        """Have the JVM give back the heap that it does not need at present; blocks for a tenth of a second."""
+        """Let the JVM return unused heap to the system; blocks for a tenth of a second."""
         if self._context is not None and self._local:
-            with contextlib.suppress(Exception):  # of Py4J: the JVM is going
+            with contextlib.suppress(Exception):  # raised by Py4J: the JVM is ending
                 jvm: Any = self._context._jvm
                 jvm.java.lang.System.gc()
 
     def slots(self, here: int) -> int:
         """Return how many workers run at once.
 
-        That is `here` where Spark runs on this machine alone, else one for each core of the cluster.
+        That is `here` if Spark runs on this machine alone, else one per core of the cluster.
         """
         return here if self._local or self._context is None else max(1, total_cores(self._context))
 
     def stop(self) -> None:
-        """End Spark."""
+        """Stop Spark."""
         self._jvm.stopping = True
         if self._standing is not None:
             self._standing.close()
@@ -410,7 +407,7 @@ class SparkRunner:
         launched, archive = self._launched, self._jvm.archive if self._archiving else None
         if archive is not None:
             archive.abandon()
-        if launched is not None:  # nothing waits for a start that would go on
+        if launched is not None:  # abort a start in progress
             launched.kill()
         elif self._context is not None:
             _stop(self._context)
@@ -418,7 +415,9 @@ class SparkRunner:
             archive.abandon()
 
     def cluster(self, slots: int) -> Cluster:
-        """Return what a worker can be given; `slots`: workers of this machine, where Spark runs on it alone."""
+        """Return the resources that a worker can get; `slots` is the number of workers if Spark runs on this machine
+        alone.
+        """
         master = self._settings.master or "local"
         if self._local and not master.startswith("local-cluster"):
             named = re.match(r"local\[(\d+)", master)
@@ -438,18 +437,17 @@ class SparkRunner:
     ) -> None:
         """Run one Spark job with one task for each worker, and return when all workers have ended.
 
-        A caller that stops waiting leaves a Spark job that ends by itself, as nobody gives its workers work any more;
-        one that goes on is cut off.
+        If the caller stops waiting, the Spark job ends by itself as its workers get no more work; one that does not is
+        cut off.
 
         Args:
-            profile: What each worker is to be given.
-            additional: Others are at work: these may wait for what they ask for as long as these are.
+            profile: The resources of each worker.
+            additional: Whether other workers already run, so that these may wait for resources as long as those run.
 
         Raises:
             Cancelled: The job was asked to stop.
-            Unavailable: SPARK_FAILED – Spark gave up on a worker.
-            LemanError: why no job can run at present, or the cluster has been full for too long; of one that is
-                started on demand, why it does not start.
+            Unavailable: SPARK_FAILED, if Spark gave up on a worker.
+            LemanError: No job can run at present, the cluster was full for too long, or a start on demand failed.
         """
         if self.on_demand and not self.started:
             await asyncio.shield(asyncio.wrap_future(self.start_meanwhile()))
@@ -471,7 +469,7 @@ class SparkRunner:
     def _begin_job(
         self, job_key: str, worker_task: str, count: int, profile: SlotProfile | None
     ) -> tuple[str, Future[None]]:
-        """Begin a Spark job, or take the one that waits, and return a tag that no other one has, with its call."""
+        """Start a Spark job, or take the waiting one; return its unique tag and its call."""
         standing = self._standing_for(count, profile) if job_key not in self._cancelled else None
         if profile is None:  # the next job is likely to ask for as many
             self._standing_count = max(self._standing_count, min(count, os.cpu_count() or 1))
@@ -484,7 +482,7 @@ class SparkRunner:
         return own, self._threads.submit(self._run_spark_job, (job_key, own), worker_task, count, profile)
 
     def _standing_for(self, count: int, profile: SlotProfile | None) -> IdleTasks | None:
-        """Return the tasks that wait, for a job; where they are of no use to it, they end: it may need their slots."""
+        """Return waiting tasks for a job; end those that it cannot use, as it may need their slots."""
         standing, self._standing = self._standing, None
         if standing is None or standing.call.done():
             return None
@@ -498,15 +496,15 @@ class SparkRunner:
             loop.call_soon_threadsafe(loop.call_later, _QUIET_SECONDS, self._stand)
 
     def _stand(self) -> None:
-        """Begin tasks that wait for the next job, unless some do, or a job runs.
+        """Start tasks that wait for the next job, unless some wait or a job runs.
 
-        Only where they take no slot that others may need: how many a master has that settings name is not known.
+        Only if they take no slots that others may need: the number of slots of a configured master is unknown.
         """
         waits = self._standing is not None and not self._standing.call.done()
         folder = self._folder
         if self._settings.master or folder is None or waits or any(self._calls.values()) or self._jvm.stopping:
             return
-        with contextlib.suppress(OSError, RuntimeError):  # there is no room for the socket; the threads have ended
+        with contextlib.suppress(OSError, RuntimeError):  # no room for the socket, or the threads have ended
             standing = IdleTasks(folder.sockets, self._standing_count)
             tags, count = (standing.tag,), standing.count
             standing.call = self._threads.submit(self._run_spark_job, tags, standing.address, count)
@@ -514,14 +512,13 @@ class SparkRunner:
             self._standing = standing
 
     async def _until_done(self, job_key: str, tag: str, call: Future[None], profile: SlotProfile | None) -> None:
-        """Wait for a Spark job, and cut it off where the cluster cannot run it, or give it executors of a profile.
+        """Wait for a Spark job; cut it off if the cluster cannot run it or has no executors for its profile.
 
-        That is a cluster that has no worker, or none to give for too long, or none as large as it is asked for, or no
-        executor in which a worker has room, or one that cannot run Python at all: Spark would wait for ever, and try
-        again and again.
+        A cluster cannot run it if it has no worker, has none free for too long, has none as large as requested, has no
+        executor with room for a worker, or cannot run Python. Spark itself would wait and retry for ever.
         """
         done = asyncio.wrap_future(call)
-        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody may be left to hear it
+        done.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # the caller may be gone
         begin = time.monotonic()
         executors = None if self._local else self._readiness.executor_wait(tag, profile)
         while not self._local and not (await asyncio.wait((done,), timeout=_LOOK_SECONDS))[0]:
@@ -541,7 +538,7 @@ class SparkRunner:
             self._threads.submit(context.cancelJobsWithTag, tag)
 
     async def stop_job(self, tag: str) -> None:
-        """Cancel what runs under the tag, and wait until nothing does any more; the tag may be used again."""
+        """Cancel what runs under the tag, and wait until it has ended; the tag may be used again."""
         calls = list(self._calls.pop(tag, ()))
         if calls:
             already = tag in self._cancelled
@@ -559,7 +556,7 @@ class SparkRunner:
             self._threads.submit(self._cancel_until_ended, tag, calls)
 
     def _cancel_until_ended(self, tag: str, calls: list[Future[None]]) -> None:
-        """Cancel Spark jobs again and again until they end: Spark ignores a tag whose job is still on its way."""
+        """Cancel Spark jobs repeatedly until they end, because Spark ignores a tag whose job is not yet submitted."""
         while self._context is not None and not self._jvm.stopping:
             self._cancel_now(self._context, tag)
             if not wait(calls, _CANCEL_SECONDS).not_done:
@@ -571,7 +568,7 @@ class SparkRunner:
             context.cancelJobsWithTag(tag)
 
     def forget(self, tag: str) -> None:
-        """Forget that a job was cancelled, as it is over: its tag may be used again."""
+        """Forget that a job was cancelled, as it is over and its tag may be used again."""
         self._cancelled.discard(tag)
         self._calls.pop(tag, None)
         self._waits.pop(tag, None)
@@ -579,7 +576,7 @@ class SparkRunner:
     def _run_spark_job(
         self, tags: tuple[str, ...], worker_task: str, count: int, profile: SlotProfile | None = None
     ) -> None:
-        """Run a Spark job; it is cancelled from outside by the first of its tags, or the job that it was given to."""
+        """Run a Spark job, which its first tag cancels, or the job that it was given to."""
         if tags[0] in self._cancelled:
             raise Cancelled(tags[0])
         context = self._context
@@ -600,14 +597,14 @@ class SparkRunner:
             raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:
             context.clearJobTags()
-            # the thread goes on to other jobs: they are not to have the secret of this one, nor its environment
+            # the thread goes on to other jobs, which must not get this one's secret and environment
             cleared: Any = None
             context.setLocalProperty(WORKER_TASK, cleared)
 
     def _plan(self, context: SparkContext, count: int, profile: SlotProfile | None) -> Any:
-        """Return what Spark runs for a worker in each of `count` partitions; see `worker_plan`.
+        """Return Spark's plan for a worker in each of `count` partitions; see `worker_plan`.
 
-        It is kept: building costs as much as running.
+        Plans are cached, as building one costs as much as running it.
         """
         with self._lock:
             plan = self._plans.get((count, profile))

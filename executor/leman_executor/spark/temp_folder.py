@@ -16,7 +16,7 @@ from leman_core.process.temp_folders import OwnFolder, socket_folder
 _PREFIX = "leman-spark-"
 #: Spark splits options at spaces and folders at commas.
 _PLAIN = re.compile(r"[\w./+@=-]+")
-#: How many bytes the name of a socket of Spark or of Leman in it has.
+#: The length in bytes of the name of a socket of Spark or Leman in it.
 _SOCKET_NAME = 43
 
 
@@ -25,15 +25,15 @@ class TempFolder(OwnFolder):
 
     @classmethod
     def make(cls, base: str, *, patient: bool = True) -> TempFolder | None:
-        """Make a new folder in `base`, or in the system's temporary folder, after leftovers there were removed.
+        """Make a new folder in `base`, or in the system's temporary folder, after removing leftovers there.
 
-        None where the system's temporary folder has a name that Spark would misread. `patient`: see `make_in`.
+        Returns None if Spark would misread the name of the system's temporary folder. `patient`: see `make_in`.
 
         Raises:
-            InvalidArgument: BAD_SETTING – `base` is not absolute, has a name that Spark would misread, or cannot be
+            InvalidArgument: BAD_SETTING, if `base` is not absolute, has a name that Spark would misread, or cannot be
                 written.
-            Unavailable: SPARK_NOT_STARTED – there is no temporary folder of the system that can be written.
-            BlockingIOError: Another process is at it, and this one is not patient.
+            Unavailable: SPARK_NOT_STARTED, if the system has no writable temporary folder.
+            BlockingIOError: Another process holds it, and `patient` is False.
         """
         try:
             return cls._make(base, patient=patient)
@@ -65,7 +65,7 @@ class TempFolder(OwnFolder):
 
     @property
     def sockets(self) -> Path:
-        """The folder for sockets: another one where the paths of sockets in this one would be too long.
+        """The folder for sockets: another one if the paths of sockets in this one would be too long.
 
         Raises:
             OSError: There is none with a short path.
@@ -74,7 +74,7 @@ class TempFolder(OwnFolder):
 
     @property
     def settings(self) -> dict[str, str]:
-        """The settings for Spark: sockets are made elsewhere where their path would be too long for one."""
+        """The settings for Spark. Sockets are placed elsewhere if their paths would be too long."""
         with contextlib.suppress(OSError):
             if self.sockets != self.path:
                 return {"spark.python.unix.domain.socket.dir": str(self.sockets)}

@@ -1,11 +1,7 @@
-"""What keeps Spark's workers from running functions, as errors, with what a standalone master tells of its capacity.
+"""Problems that keep Spark's workers from running functions, as errors, and the capacity of a standalone cluster.
 
-The capacity of a standalone Spark cluster, as its master tells: cores, and what this application has of them.
-
-Spark's driver cannot tell executors that do not reach it from executors that it was never given. The master tells on
-the page that it serves as JSON; its RPC endpoint says where that page is.
-
-The problems that keep Spark's workers from running functions, as errors. Pure.
+Spark's driver cannot distinguish executors that fail to reach it from executors that it was never given. The master
+reports the capacity on its JSON page; its RPC endpoint says where that page is.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ _LARGEST_ANSWER = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class WorkerSize:
-    """What a live worker has, and what of it is free."""
+    """The resources of a live worker, and how many are free."""
 
     cores: int
     memory_bytes: int
@@ -45,32 +41,34 @@ class Capacity:
     cores: int
     #: Cores in use.
     used: int
-    #: The application has been given no core and waits for some.
+    #: Whether the application has no cores and waits for some.
     waits: bool
-    #: Of each live worker.
+    #: The size of each live worker.
     sizes: tuple[WorkerSize, ...] = ()
 
     def is_too_small_for(self, cores: int, memory_bytes: int) -> bool:
-        """Tell whether no live worker has so much for an executor, in use or not; False where there is none at all."""
+        """Return whether no live worker is large enough for an executor, even if idle; False if there are no
+        workers.
+        """
         return bool(self.sizes) and not any(
             size.cores >= cores and size.memory_bytes >= memory_bytes for size in self.sizes
         )
 
     def has_room_for(self, cores: int, memory_bytes: int) -> bool:
-        """Tell whether a worker has so much free."""
+        """Return whether a worker has this much free."""
         return any(size.free_cores >= cores and size.free_memory_bytes >= memory_bytes for size in self.sizes)
 
 
 def read_capacity(context: SparkContext, master: str) -> Capacity | None:
-    """Ask the master for the cluster's capacity; blocks for seconds at the most.
+    """Ask the master for the cluster's capacity; blocks for a few seconds at most.
 
-    None where this is no standalone cluster, or its master does not tell.
+    Returns None if this is no standalone cluster, or if its master does not answer.
     """
     for host, port in standalone_masters(master):
         try:
             web = _web_port(context, host, port)
             capacity = capacity_of(_page(host, web), str(context.applicationId)) if web else None
-        except Exception:  # noqa: BLE001 of Py4J, HTTP or JSON: what cannot be had is not known
+        except Exception:  # noqa: BLE001 raised by Py4J, HTTP or JSON: the capacity is unknown
             continue
         if capacity is not None:
             return capacity
@@ -78,17 +76,17 @@ def read_capacity(context: SparkContext, master: str) -> Capacity | None:
 
 
 def standalone_masters(url: str) -> Iterator[tuple[str, int]]:
-    """Yield hosts and ports of `spark://host:port,host:port`; of any other url none."""
+    """Yield hosts and ports of `spark://host:port,host:port`; nothing for any other URL."""
     if url.startswith("spark://"):
         for host, port in re.findall(r"(\[[^]]+\]|[^:,/\[\]]+):(\d+)", url.removeprefix("spark://")):
             yield host, int(port)
 
 
 def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
-    """Return the capacity that a master's page tells; None where it does not know the application, as a standby master.
+    """Return the capacity from a master's page; None if the page lacks the application, as on a standby master.
 
-    An application counts as running from its first executor on, and stays so when it has lost them all: without any it
-    waits where no core is free for another one.
+    An application counts as running from its first executor on, even after losing them all. Without any executor it
+    waits if no core is free.
     """
     ours = next((app for app in said.get("activeapps", ()) if app.get("id") == application), None)
     if ours is None:
@@ -109,7 +107,7 @@ def capacity_of(said: Mapping[str, Any], application: str) -> Capacity | None:
 
 
 def _web_port(context: SparkContext, host: str, port: int) -> int:
-    """Return the port of the master's page; 0 where it has none."""
+    """Return the port of the master's page; 0 if it has none."""
     jvm: Any = context._jvm
     loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
 
@@ -123,7 +121,7 @@ def _web_port(context: SparkContext, host: str, port: int) -> int:
 
 
 def _page(host: str, port: int) -> Mapping[str, Any]:
-    """Fetch the master's page, without a proxy: it is in the cluster's network."""
+    """Fetch the master's page without a proxy, because it is in the cluster's network."""
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(f"http://{host}:{port}/json/", timeout=_TIMEOUT_SECONDS) as answer:
         said = json.loads(answer.read(_LARGEST_ANSWER))
@@ -138,11 +136,11 @@ _ADVICE = (
     "environment: `leman pack-env`"
 )
 _ASK_LESS = "Ask for less (num_cpus, num_gpus, memory), or have larger workers. Finished work is kept"
-#: How Spark says that a master's url is none, and that the value of a setting is.
+#: Spark's messages for an invalid master URL, and for an invalid setting.
 _BAD_MASTER = re.compile(r"Master URL|Master must ")
-#: How Spark says that its driver's heap is too small for it.
+#: Spark's messages for a driver heap that is too small.
 _SMALL_HEAP = re.compile(r"INVALID_DRIVER_MEMORY|Insufficient driver memory")
-#: Files that Spark has open at once, and some to spare.
+#: The number of files that Spark opens at once, with some to spare.
 _OPEN_FILES = 1024
 _BAD_VALUE = re.compile(r"IllegalArgumentException|NumberFormatException")
 _MISSING = re.compile(r'Cannot run program "([^"]+)"[^\n]*?: (?:error=\d+, )?([^\n]+)')
@@ -151,9 +149,9 @@ _VERSIONS = re.compile(r"PYTHON_VERSION_MISMATCH\][^\n]*|Python in worker has di
 
 
 def unusable_python(message: str, host: str, python: str) -> LemanError | None:
-    """Return why a worker cannot run Python as it must (WORKER_PYTHON_UNUSABLE), from Spark's message on a failed task.
+    """Return the error WORKER_PYTHON_UNUSABLE if Spark's message on a failed task says that Python cannot run.
 
-    None where the task failed for another reason.
+    Returns None if the task failed for another reason.
     """
     missing = _MISSING.search(message)
     if missing is not None:
@@ -170,10 +168,10 @@ def unusable_python(message: str, host: str, python: str) -> LemanError | None:
 
 
 def unreachable(master: str, host: str, port: str, seconds: float, *, has_capacity: bool = False) -> Unavailable:
-    """Return the error (WORKERS_CANNOT_REACH_DRIVER) where no worker has called back in time.
+    """Return the error WORKERS_CANNOT_REACH_DRIVER for workers that did not call back in time.
 
     Args:
-        has_capacity: It is known that the cluster is not full.
+        has_capacity: Whether the cluster is known not to be full.
     """
     see = "" if has_capacity else ", and see that the cluster has free cores"
     return Unavailable(
@@ -188,7 +186,7 @@ def unreachable(master: str, host: str, port: str, seconds: float, *, has_capaci
 
 
 def busy(master: str, capacity: Capacity) -> ResourceExhausted:
-    """Return the error (CLUSTER_BUSY) where the cluster has no room for an executor of ours."""
+    """Return the error CLUSTER_BUSY for a cluster without room for an executor."""
     if not capacity.workers:
         why = f"the Spark master {master} has no workers"
     elif capacity.used >= capacity.cores:
@@ -202,7 +200,7 @@ def busy(master: str, capacity: Capacity) -> ResourceExhausted:
 
 
 def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
-    """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as an executor that a function needs."""
+    """Return the error RESOURCES_NOT_AVAILABLE for a function whose executors are larger than all workers."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and no worker of {master} has that: "
@@ -212,7 +210,7 @@ def too_small(master: str, cores: int, memory_bytes: int, capacity: Capacity) ->
 
 
 def no_worker_for(master: str, cores: int, memory_bytes: int, capacity: Capacity) -> FailedPrecondition:
-    """Return the error (RESOURCES_NOT_AVAILABLE) where no worker is as large as the settings want each executor."""
+    """Return the error RESOURCES_NOT_AVAILABLE for configured executors that are larger than all workers."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"Each Spark executor is to have {_executor(cores, memory_bytes)}, and no worker of {master} has that: the "
@@ -228,7 +226,7 @@ def _largest(capacity: Capacity) -> str:
 
 
 def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> FailedPrecondition:
-    """Return the error (RESOURCES_NOT_AVAILABLE) where Spark has started no executor as a function asks for in time."""
+    """Return the error RESOURCES_NOT_AVAILABLE if Spark started no executor for a function in time."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"The function needs Spark executors of {_executor(cores, memory_bytes)}, and {master} has started none "
@@ -238,7 +236,7 @@ def no_executor(master: str, cores: int, memory_bytes: int, seconds: float) -> F
 
 
 def no_room(master: str, cpus: int, largest: int) -> FailedPrecondition:
-    """Return the error (RESOURCES_NOT_AVAILABLE) where no executor has the cores that a worker takes."""
+    """Return the error RESOURCES_NOT_AVAILABLE if no executor has the cores of a worker."""
     return FailedPrecondition(
         "RESOURCES_NOT_AVAILABLE",
         f"Each worker takes {_cores(cpus)} of one Spark executor, and the largest executor of {master} has "
@@ -258,7 +256,7 @@ def _executor(cores: int, memory_bytes: int) -> str:
 
 
 def no_master(master: str) -> Unavailable:
-    """Return the error (SPARK_NOT_STARTED) where no master of a cluster has answered."""
+    """Return the error SPARK_NOT_STARTED for a cluster whose masters did not answer."""
     return Unavailable(
         "SPARK_NOT_STARTED",
         f"Spark did not start: the master {master} has not answered within a minute. Is it up, of the same release of "
@@ -268,13 +266,13 @@ def no_master(master: str) -> Unavailable:
 
 
 def not_started(master: str, cause: str, *, local: bool, has_jvm: bool = True, open_files: int = -1) -> Unavailable:
-    """Return the error (SPARK_NOT_STARTED) where there is no Spark at all.
+    """Return the error SPARK_NOT_STARTED for a Spark that did not start.
 
     Args:
-        cause: What the JVM or Spark said.
-        local: The master is this machine.
-        has_jvm: A JVM came up, and Spark did not start in it.
-        open_files: Files that the executor may have open at once; -1: any number.
+        cause: The message of the JVM or of Spark.
+        local: Whether the master is this machine.
+        has_jvm: Whether a JVM came up, but Spark did not start in it.
+        open_files: The number of files that the executor may open; -1: any number.
     """
     if 0 <= open_files < _OPEN_FILES:
         advice = (
