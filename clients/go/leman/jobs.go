@@ -5,6 +5,7 @@ import (
 	"iter"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/fieldmaskpb"
 
@@ -189,6 +190,49 @@ func (j *Job) Errors(ctx context.Context, options ...ErrorListOption) iter.Seq2[
 		request.PageToken = token
 		page, err := j.calls().ListJobErrors(ctx, request)
 		return page.GetErrors(), page.GetNextPageToken(), err
+	})
+}
+
+// ErrorGroupOption changes how failed rows are grouped.
+type ErrorGroupOption interface {
+	groupErrors(*lemanv1.GroupJobErrorsRequest)
+}
+
+type errorGroupFunc func(*lemanv1.GroupJobErrorsRequest)
+
+func (f errorGroupFunc) groupErrors(request *lemanv1.GroupJobErrorsRequest) { f(request) }
+func (n pageSizeOption) groupErrors(request *lemanv1.GroupJobErrorsRequest) {
+	request.PageSize = int32(n)
+}
+
+// GroupsOfColumn groups failed rows of this column only.
+func GroupsOfColumn(name string) ErrorGroupOption {
+	return errorGroupFunc(func(request *lemanv1.GroupJobErrorsRequest) { request.Column = name })
+}
+
+// Examples has each group carry at most n of its rows, 0 to 5. Without it, one.
+func Examples(n int) ErrorGroupOption {
+	return errorGroupFunc(func(request *lemanv1.GroupJobErrorsRequest) { request.Examples = proto.Int32(int32(n)) })
+}
+
+// ErrorGroups lists the rows for which the function failed by what went wrong, the largest group first. The service
+// counts: no row is fetched but a few examples.
+func (j *Job) ErrorGroups(ctx context.Context, options ...ErrorGroupOption) iter.Seq2[*lemanv1.RowErrorGroup, error] {
+	return pages(ctx, func(ctx context.Context, token string) ([]*lemanv1.RowErrorGroup, string, error) {
+		if err := checked(ctx, options); err != nil {
+			return nil, "", err
+		}
+		request := &lemanv1.GroupJobErrorsRequest{Database: j.db().name, JobId: j.id}
+		for _, option := range options {
+			option.groupErrors(request)
+		}
+		sizes := []amount{{"page_size", int64(request.GetPageSize())}, {"examples", int64(request.GetExamples())}}
+		if err := noneNegative(sizes...); err != nil {
+			return nil, "", err
+		}
+		request.PageToken = token
+		page, err := j.calls().GroupJobErrors(ctx, request)
+		return page.GetGroups(), page.GetNextPageToken(), err
 	})
 }
 

@@ -59,6 +59,7 @@ func TestEveryListingGoesOverAllPages(t *testing.T) {
 		"DatabaseService/ListDatabases": paged("databases", &lemanv1.ListDatabasesRequest{}, &lemanv1.ListDatabasesResponse{}),
 		"JobService/ListJobs":           paged("jobs", &lemanv1.ListJobsRequest{}, &lemanv1.ListJobsResponse{}),
 		"JobService/ListJobErrors":      paged("errors", &lemanv1.ListJobErrorsRequest{}, &lemanv1.ListJobErrorsResponse{}),
+		"JobService/GroupJobErrors":     paged("groups", &lemanv1.GroupJobErrorsRequest{}, &lemanv1.GroupJobErrorsResponse{}),
 		"PlannerService/GetRowStates":   paged("row_addresses", &lemanv1.GetRowStatesRequest{}, &lemanv1.GetRowStatesResponse{}),
 	})
 	var log bytes.Buffer
@@ -73,6 +74,7 @@ func TestEveryListingGoesOverAllPages(t *testing.T) {
 		"DatabaseService/ListDatabases":        counted(client.Databases(ctx, PageSize(2))),
 		"JobService/ListJobs":                  counted(db.Jobs(ctx, nil, OldestFirst())),
 		"JobService/ListJobErrors":             counted(db.Job("j1").Errors(ctx, PlacesOnly(), OfColumn("words"))),
+		"JobService/GroupJobErrors":            counted(db.Job("j1").ErrorGroups(ctx, GroupsOfColumn("words"), Examples(0))),
 		"PlannerService/GetRowStates":          counted(table.RowsInState(ctx, "words", lemanv1.RowState_ROW_STATE_FAILED)),
 	}
 	for name, count := range listings {

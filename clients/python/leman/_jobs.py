@@ -26,12 +26,13 @@ from google.protobuf import field_mask_pb2
 from leman import _locations
 from leman._call_boundary import boundary, warn
 from leman._columns import ColumnChange, report_lost
+from leman._error_groups import MOST_EXAMPLES
 from leman._functions.registration import Registration
 from leman._functions.udf_decorator import UDF
 from leman._job_model import Job, JobEvent, Jobs, JobState, JobUpdate, Progress, interrupted_line, left_line
 from leman._local import local_reads
 from leman._message_text import Shown
-from leman._table_model import RowErrors, RowStates
+from leman._table_model import RowErrorGroups, RowErrors, RowStates
 from leman._wire import conversions
 from leman._wire.channel import RetryBudget, Services, check_timeout
 from leman._wire.wire_values import checked_request_id
@@ -40,13 +41,14 @@ from leman.progress import Display, errors_command, make_display, result_line
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2
 
 PAGE = 1000
+_GROUPS = 200
 
 
-def pages(call: Callable[[str, int], Any], limit: int | None = None) -> Iterator[Any]:
-    """The responses of a list call, `call(page_token, page_size)`, for `limit` items (None: all)."""
+def pages(call: Callable[[str, int], Any], limit: int | None = None, most: int = PAGE) -> Iterator[Any]:
+    """The responses of a list call, `call(page_token, page_size)`, for `limit` items (None: all), `most` on a page."""
     token, left = "", limit
     while left is None or left > 0:
-        size = PAGE if left is None else min(PAGE, left)
+        size = most if left is None else min(most, left)
         response = call(token, size)
         yield response
         token = response.next_page_token
@@ -81,6 +83,40 @@ def list_errors(
     found = RowErrors()
     for page in requests:
         found += [conversions.row_error(item) for item in page.errors]
+        for text in page.warnings:
+            warn(text)
+    return found
+
+
+def group_errors(
+    services: Services, database: str, job_id: str, column: str | None, limit: int | None, examples: int
+) -> RowErrorGroups:
+    """A job's failed rows by what went wrong. Those of a local database without services this process reads."""
+    if not 0 <= examples <= MOST_EXAMPLES:
+        raise InvalidArgument(f"examples is {examples}; 0 to {MOST_EXAMPLES} are allowed")
+    if services.reads_alone():
+        _locations.check_database_exists(database)
+        alone = local_reads.local_error_groups(database, job_id, column or "", limit, examples)
+        if alone is not None:
+            return alone
+    found = RowErrorGroups()
+    requests = pages(
+        lambda token, size: services.jobs.GroupJobErrors(
+            jobs_pb2.GroupJobErrorsRequest(
+                database=database,
+                job_id=job_id,
+                column=column or "",
+                page_size=size,
+                page_token=token,
+                examples=examples,
+            ),
+        ),
+        limit,
+        _GROUPS,
+    )
+    for page in requests:
+        found += [conversions.row_error_group(item) for item in page.groups]
+        found.total, found.rows, found.rows_ungrouped = page.total_size, page.rows, page.rows_ungrouped
         for text in page.warnings:
             warn(text)
     return found
@@ -586,6 +622,17 @@ class DatabaseJobs:
     def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:
         """As `Table.get_errors`, for whoever has no more than a job's id."""
         return list_errors(self._services, self.uri, job_id, column_name, limit)
+
+    @boundary
+    def error_groups(
+        self, job_id: str, column_name: str | None = None, limit: int | None = None, *, examples: int = 1
+    ) -> RowErrorGroups:
+        """The rows of a job for which the function failed, counted by what went wrong, the largest group first. The
+        services count: unlike `get_errors`, this fetches no row but `examples`, 0 to 5 of each group.
+
+        A UserWarning tells what of the rows is lost. Raises JobNotFound, InvalidArgument.
+        """
+        return group_errors(self._services, self.uri, job_id, column_name, limit, examples)
 
     @boundary
     def retry_job(

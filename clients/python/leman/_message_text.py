@@ -43,6 +43,7 @@ METHODS = {
     "CommitService.CollectGarbage": "Table.collect_checkpoints()",
     "CommitService.ListCommits": "Table.commits()",
     "CommitService.VerifyDatabase": "`leman verify`",
+    "JobService.GroupJobErrors": "Database.error_groups()",
     "JobService.ListJobErrors": "Table.get_errors()",
     "JobService.ListJobs": "Database.jobs()",
     "TableService.CreateTable": "Database.create_table()",

@@ -23,7 +23,17 @@ from leman._job_model import Job, Jobs, RefreshResult, duration, is_done, queue_
 from leman._jobs import JobFuture
 from leman._preview import Preview
 from leman._table import Table
-from leman._table_model import REASONS, Plan, RefreshPlan, RowErrors, RowStates, TableInfo, UdfInfo, ViewInfo
+from leman._table_model import (
+    REASONS,
+    Plan,
+    RefreshPlan,
+    RowErrorGroups,
+    RowErrors,
+    RowStates,
+    TableInfo,
+    UdfInfo,
+    ViewInfo,
+)
 from leman._view import View
 from leman._wire import conversions
 from leman.errors import LemanError
@@ -267,6 +277,17 @@ def row_errors_html(errors: Sequence[RowError]) -> str:
     )
 
 
+def row_error_groups_html(groups: RowErrorGroups) -> str:
+    """Failed rows by what went wrong."""
+    lines = [(f"{one.rows:,}", one.error_type, _cut_text(one.error_message)) for one in groups]
+    more = groups.total - len(groups)
+    return html_panel(
+        _counted(groups.rows, "failed row"),
+        html_grid(("rows", "error", "message"), lines),
+        html_note(f"and {more:,} more kinds") if more > 0 else "",
+    )
+
+
 def error_html(one: LemanError) -> str:
     """What went wrong, and what to do."""
     facts = [f"{name}: {value}" for name, value in one.facts.items()]
@@ -359,6 +380,7 @@ _shown.register(Job, job_html)
 _shown.register(Jobs, jobs_html)
 _shown.register(RefreshResult, refresh_result_html)
 _shown.register(UdfInfo, udf_html)
+_shown.register(RowErrorGroups, row_error_groups_html)
 _shown.register(RowErrors, row_errors_html)
 _shown.register(RowStates, row_states_html)
 _shown.register(LemanError, error_html)

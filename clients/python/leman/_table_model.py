@@ -113,6 +113,39 @@ class RowErrors(list[RowError], Shown):
 
 
 @dataclass(frozen=True, slots=True)
+class RowErrorGroup:
+    """Rows on which the function failed alike: with one class of exception, and messages whose first lines differ in
+    numbers and quoted texts alone.
+
+    `error_message`: that line, with `…` in place of what differs. `examples`: the first of the rows, by address.
+    """
+
+    error_type: str
+    error_message: str
+    rows: int
+    examples: tuple[RowError, ...]
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} × {self.error_type}: {self.error_message}"
+
+
+class RowErrorGroups(list[RowErrorGroup], Shown):
+    """Failed rows of a job by what went wrong, the largest group first.
+
+    `total`: how many groups there are, those beyond the limit too. `rows`: the failed rows in all of them.
+    `rows_ungrouped`: of these, rows that are in no group, as there are more than 10,000 kinds.
+    """
+
+    def __init__(
+        self, groups: Iterable[RowErrorGroup] = (), *, total: int = 0, rows: int = 0, rows_ungrouped: int = 0
+    ) -> None:
+        super().__init__(groups)
+        self.total = total
+        self.rows = rows
+        self.rows_ungrouped = rows_ungrouped
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """A version of a table that Leman made.
 

@@ -11,6 +11,7 @@ import {
   type Job as JobInfo,
   type JobEvent,
   type RowError,
+  type RowErrorGroup,
   type WatchJobResponse,
 } from "./gen/leman/v1/jobs_pb.js";
 import {
@@ -191,6 +192,19 @@ export class Job {
     const { column = "", limit, placesOnly = false } = options;
     const call = (page: object) => this.#stub.listJobErrors({ ...this.#ref, ...page, column, placesOnly }, options);
     return listed(call, ({ errors }) => errors, limit);
+  }
+
+  /**
+   * The rows for which the function failed by what went wrong, the largest group first. The service counts: no row is
+   * fetched but `examples`, 0 to 5 of each group; 1 if left out.
+   */
+  @takes({}, { ...LIST, column: text, examples: integer })
+  errorGroups(
+    options: ListOptions & { column?: string; examples?: number } = {},
+  ): AsyncGenerator<RowErrorGroup, void, undefined> {
+    const { column = "", examples = 1, limit } = options;
+    const call = (page: object) => this.#stub.groupJobErrors({ ...this.#ref, ...page, column, examples }, options);
+    return listed(call, ({ groups }) => groups, limit);
   }
 
   get #stub(): Context["stubs"]["jobs"] {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from leman._error_groups import MOST_EXAMPLES, ErrorGroup
 from leman.v1 import jobs_pb2
 from leman_core.model.job import Job, JobEvent, JobState, Progress, Stall
 from leman_core.model.plan import BackfillSpec
@@ -171,6 +172,29 @@ def row_error_to_proto(error: RowError, *, place_only: bool = False) -> jobs_pb2
         return jobs_pb2.RowError(job_id=error.job_id, column=error.column, row_address=error.row_address, row_id=row_id)
     values = {name: getattr(error, name) for name in RowError.__dataclass_fields__}
     return jobs_pb2.RowError(**{**values, "row_id": row_id})
+
+
+def examples_from_proto(message: jobs_pb2.GroupJobErrorsRequest) -> int:
+    """Return how many examples of each group are asked for.
+
+    Raises:
+        InvalidArgument: BAD_NUMBER.
+    """
+    examples = message.examples if message.HasField("examples") else 1
+    if not 0 <= examples <= MOST_EXAMPLES:
+        raise InvalidArgument(
+            "BAD_NUMBER", f"examples is {examples}; 0 to {MOST_EXAMPLES} are allowed", field="examples"
+        )
+    return examples
+
+
+def error_group_to_proto(group: ErrorGroup[RowError]) -> jobs_pb2.RowErrorGroup:
+    return jobs_pb2.RowErrorGroup(
+        error_type=group.error_type,
+        error_message=group.message,
+        rows=group.rows,
+        examples=map(row_error_to_proto, group.examples),
+    )
 
 
 DEFAULT_ROWS = 5

@@ -40,6 +40,8 @@ from leman_executor.manager import JobManager
 from leman_executor.manager.job_admission import JobAttributes, RetryOptions
 
 _KEPT = 4096
+#: Groups of failed rows on a page: with five examples each, at up to 6 KB, they fit into a message.
+_MOST_GROUPS = 200
 
 
 class _Known:
@@ -306,6 +308,26 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         found = [convert_jobs.row_error_to_proto(e, place_only=request.places_only) for e in errors]
         token = page.token(go_on) if go_on else ""
         return jobs_pb2.ListJobErrorsResponse(errors=found, next_page_token=token, warnings=lost)
+
+    async def GroupJobErrors(
+        self, request: jobs_pb2.GroupJobErrorsRequest, _context: object
+    ) -> jobs_pb2.GroupJobErrorsResponse:
+        scope = f"error-groups:{request.database}:{request.job_id}:{request.column}"
+        page = read_page(request.page_size, request.page_token, scope, _MOST_GROUPS)
+        begin = page.after if isinstance(page.after, int) else 0
+        examples = convert_jobs.examples_from_proto(request)
+        found, lost = await self._manager.error_groups(
+            request.database, request.job_id, request.column, begin, page.size, examples=examples
+        )
+        end = begin + len(found.groups)
+        return jobs_pb2.GroupJobErrorsResponse(
+            groups=map(convert_jobs.error_group_to_proto, found.groups),
+            next_page_token=page.token(end) if end < found.total and found.groups else "",
+            warnings=lost,
+            total_size=found.total,
+            rows=found.rows,
+            rows_ungrouped=found.ungrouped,
+        )
 
 
 @contextlib.asynccontextmanager

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from leman._error_groups import ErrorGroup, ErrorGrouping
 from leman._format.stored_logs import PLACE_ONLY, sql_quoted
 from leman_core.model.job import Job
 from leman_core.model.service_errors import LemanError
@@ -312,10 +313,66 @@ def _sorted(
     )
 
 
+#: Rows whose messages are in memory at once while they are grouped, at up to 2 KB each.
+_GROUPED_AT_ONCE = 4096
+
+
+class FailedRowGroupPage(NamedTuple):
+    """Some groups of a job's failed rows."""
+
+    #: The largest first, each with rows as examples.
+    groups: Sequence[ErrorGroup[RowError]]
+    #: Groups in all.
+    total: int
+    #: Rows in all, and those of them that are in no group.
+    rows: int
+    ungrouped: int
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRowGroups:
+    """Failed rows of a job in one version of the store, by what went wrong; their examples as places."""
+
+    snapshot: Snapshot
+    groups: Sequence[ErrorGroup[int]]
+    rows: int
+    ungrouped: int
+
+    def page(self, begin: int, size: int, examples: int) -> FailedRowGroupPage:
+        """Return groups from one on, with at most so many examples each."""
+        chosen = self.groups[begin : begin + size]
+        rows = iter(self.snapshot.rows([place for group in chosen for place in group.examples[:examples]]))
+        shown = [
+            ErrorGroup(
+                group.error_type,
+                group.message,
+                group.rows,
+                tuple(msgspec.convert(row, RowError) for row in itertools.islice(rows, len(group.examples[:examples]))),
+            )
+            for group in chosen
+        ]
+        return FailedRowGroupPage(shown, len(self.groups), self.rows, self.ungrouped)
+
+
+def group_failed_rows(listing: FailedRowListing) -> FailedRowGroups:
+    """Return the groups of listed rows. Their messages are read a few at a time, their tracebacks not at all."""
+    grouping: ErrorGrouping[int] = ErrorGrouping()
+    for begin in range(0, len(listing.places), _GROUPED_AT_ONCE):
+        places = listing.places[begin : begin + _GROUPED_AT_ONCE].tolist()
+        batch = listing.snapshot.batch(["error_type", "error_message"], places)
+        for error_type, message, place in zip(
+            batch["error_type"].to_pylist(), batch["error_message"].to_pylist(), places, strict=True
+        ):
+            grouping.add(error_type, message, place)
+    return FailedRowGroups(listing.snapshot, grouping.largest_first(), grouping.rows, grouping.ungrouped)
+
+
 _Read = TypeVar("_Read")
 #: Listings that are kept, and the rows in all of them, at 24 bytes each; the last one is kept however long it is.
 _LISTINGS = 16
 _ROWS_KEPT = 4_000_000
+#: Groupings that are kept, at a few MB each where no two messages are alike.
+_GROUPINGS = 4
 #: Of a store with more rows zones are learnt when somebody asks for failed rows: it may be nobody does.
 _ROWS_AHEAD = 5_000_000
 
@@ -334,7 +391,9 @@ class FailedRowPages:
         self._seen: Snapshot | None = None
         self._zones: ErrorZones | None = None
         self._kept: OrderedDict[PageQuery, FailedRowListing] = OrderedDict()
+        self._grouped: OrderedDict[PageQuery, FailedRowGroups] = OrderedDict()
         self._changing = threading.Lock()
+        self._grouping = threading.Lock()
         self._making = threading.Lock()
         self._learning = threading.Lock()
 
@@ -389,6 +448,53 @@ class FailedRowPages:
                 return near
         return self._listing(wanted, latest).page(after, size)
 
+    def groups(self, job_id: str, column: str, begin: int, size: int, examples: int) -> FailedRowGroupPage:
+        """Return groups of the failed rows that `page` lists, the largest first.
+
+        Pages after the first are of the version of the store that the first one was of, as long as that is kept.
+
+        Args:
+            column: Empty: the failed rows of all columns.
+            begin: How many groups the pages before had.
+            size: The most groups of the page.
+            examples: The most rows that are returned of a group.
+
+        Raises:
+            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
+        """
+        wanted = PageQuery(job_id, column, all_places=False)
+        return self._mending(lambda: self._group_page(wanted, begin, size, examples))
+
+    def _group_page(self, wanted: PageQuery, begin: int, size: int, examples: int) -> FailedRowGroupPage:
+        kept = self._grouped.get(wanted)
+        if kept is not None and begin:
+            try:
+                return kept.page(begin, size, examples)
+            except LemanError:  # its version was cleaned: the latest one has the rows elsewhere
+                pass
+        latest = self._latest()
+        if latest is None:
+            return FailedRowGroupPage([], 0, 0, 0)
+        with self._grouping:  # of many who ask for one grouping, one makes it
+            kept = self._grouped.get(wanted)
+            if kept is None or kept.snapshot.version != latest.version:
+                kept = group_failed_rows(self._listing_for_groups(wanted, latest))
+                self._keep_groups(wanted, kept)
+        return kept.page(begin, size, examples)
+
+    def _listing_for_groups(self, wanted: PageQuery, latest: Snapshot) -> FailedRowListing:
+        zones = self._zones_of(latest).of(wanted.job_id)
+        if sum(zone.rows for zone in zones) > _ROWS_NEAR:
+            return self._listing(wanted, latest)
+        return _with_rows(FailedRowListing.empty(latest), _in_zones(latest, zones), wanted)
+
+    def _keep_groups(self, wanted: PageQuery, made: FailedRowGroups) -> None:
+        with self._changing:
+            self._grouped[wanted] = made
+            self._grouped.move_to_end(wanted)
+            while len(self._grouped) > _GROUPINGS:
+                self._grouped.popitem(last=False)
+
     def warnings(self, job: Job) -> list[str]:
         """Return what is lost of the failed rows that were stored since a job began, for people.
 
@@ -422,8 +528,10 @@ class FailedRowPages:
         """
         self._mending(lambda: self._log.remove(f"job_id = {sql_quoted(job_id)}"))
         with self._changing:
-            for key in [key for key in self._kept if key.job_id == job_id]:
-                del self._kept[key]
+            kept: OrderedDict[PageQuery, Any]
+            for kept in (self._kept, self._grouped):
+                for key in [key for key in kept if key.job_id == job_id]:
+                    del kept[key]
 
     def _latest(self) -> Snapshot | None:
         seen = self._seen

@@ -24,7 +24,7 @@ from leman_core.model.job import Job
 from leman_core.model.service_errors import InvalidArgument, LemanError
 from leman_core.server.blocking import SLOW_STORE_SECONDS, UNBOUNDED, BlockingPool, PoolOfPlace
 from leman_core.storage.locations import in_object_store
-from leman_executor.history.failed_row_pages import FailedRowPage, FailedRowPages, PageKey
+from leman_executor.history.failed_row_pages import FailedRowGroupPage, FailedRowPage, FailedRowPages, PageKey
 from leman_executor.history.job_history import HistoryWriter, JobHistory
 from leman_executor.history.job_index import KnownJobs
 from leman_executor.jobs.async_helpers import SharedRead
@@ -272,6 +272,12 @@ class JobDatabase:
     ) -> FailedRowPage:
         """Return a page of failed rows, see `FailedRowPages.page`."""
         return await self._pages.run(self._row_errors.page, job_id, column, after, size, all_places=all_places)
+
+    async def failed_row_groups(
+        self, job_id: str, column: str, begin: int, size: int, examples: int
+    ) -> FailedRowGroupPage:
+        """Return groups of failed rows, see `FailedRowPages.groups`."""
+        return await self._pages.run(self._row_errors.groups, job_id, column, begin, size, examples)
 
     async def lost_failed_rows(self, job: Job) -> list[str]:
         """Return what is lost of failed rows, see `FailedRowPages.warnings`."""

@@ -19,7 +19,7 @@ from leman_core.model.job import OPEN, Job, JobRequest, JobState, deleted_job
 from leman_core.model.keys import job_key
 from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
 from leman_core.storage.database_roots import DatabaseRoots
-from leman_executor.history.failed_row_pages import FailedRowPage, PageKey
+from leman_executor.history.failed_row_pages import FailedRowGroupPage, FailedRowPage, PageKey
 from leman_executor.history.job_index import JobFilter, JobListing
 from leman_executor.jobs.job_run import JobRun
 from leman_executor.jobs.job_status import JobUpdate
@@ -238,6 +238,12 @@ class JobManager:
     ) -> tuple[FailedRowPage, list[str]]:
         """Return a page of a job's failed rows, and what of them is lost, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
+
+    async def error_groups(
+        self, database: str, job_id: str, column: str, begin: int, size: int, *, examples: int
+    ) -> tuple[FailedRowGroupPage, list[str]]:
+        """Return a job's failed rows by what went wrong, see `JobQueries.error_groups`."""
+        return await self._queries.error_groups(database, job_id, column, begin, size, examples=examples)
 
     async def cancel(self, database: str, job_id: str) -> Job:
         """Ask a job to stop; ended jobs stay as they are.

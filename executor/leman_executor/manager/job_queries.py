@@ -8,10 +8,11 @@ from collections.abc import AsyncGenerator
 
 from leman_core.model.job import Job
 from leman_core.model.service_errors import NotFound
-from leman_executor.history.failed_row_pages import FailedRowPage, PageKey
+from leman_executor.history.failed_row_pages import FailedRowGroupPage, FailedRowPage, PageKey
 from leman_executor.history.job_index import JobFilter, JobListing, JobRecord
 from leman_executor.jobs import job_status
 from leman_executor.jobs.job_status import JobUpdate
+from leman_executor.manager.job_databases import JobDatabase
 from leman_executor.manager.job_store import RunningJobs
 from leman_executor.manager.takeovers import Takeovers
 
@@ -114,7 +115,21 @@ class JobQueries:
         job = await self.get(path, job_id)
         database = await self._takeovers.open(path)
         page = await database.failed_rows(job_id, column, after, size, all_places=all_places)
-        if after is not None:
-            return page, []
+        return page, await self._lost(database, job) if after is None else []
+
+    async def error_groups(
+        self, path: str, job_id: str, column: str, begin: int, size: int, *, examples: int
+    ) -> tuple[FailedRowGroupPage, list[str]]:
+        """Return groups of failed rows, see `FailedRowPages.groups`; with the first page, what of the rows is lost.
+
+        Raises:
+            NotFound: JOB_NOT_FOUND – there is no such job.
+        """
+        job = await self.get(path, job_id)
+        database = await self._takeovers.open(path)
+        page = await database.failed_row_groups(job_id, column, begin, size, examples)
+        return page, [] if begin else await self._lost(database, job)
+
+    async def _lost(self, database: JobDatabase, job: Job) -> list[str]:
         of_view = job.refresh_result.warnings if job.refresh_result is not None else ()
-        return page, [*await database.lost_failed_rows(job), *of_view]
+        return [*await database.lost_failed_rows(job), *of_view]

@@ -376,6 +376,16 @@ class _Servicer(
         answer = jobs_pb2.ListJobErrorsResponse(errors=errors, warnings=lost if request.job_id == "job-lost" else [])
         return self._answer("ListJobErrors", request, context, answer)
 
+    def GroupJobErrors(self, request, context):
+        error = jobs_pb2.RowError(job_id=request.job_id, column="n", row_address=(1 << 32) | 5, row_id=105)
+        group = jobs_pb2.RowErrorGroup(error_type="ValueError", error_message="bad text", rows=1, examples=[error])
+        answer = jobs_pb2.GroupJobErrorsResponse(groups=[group], total_size=1, rows=1)
+        if request.job_id == "job-many":
+            answer.total_size, answer.rows, answer.rows_ungrouped, answer.next_page_token = 3, 10, 7, "more"
+        if request.job_id == "job-lost":
+            answer.warnings.append("errors.lance is damaged.")
+        return self._answer("GroupJobErrors", request, context, answer)
+
     def _database(self, name):
         missing = status("NOT_FOUND", "DATABASE_NOT_REGISTERED", f"No database is registered as '{name}'")
         return self._fake.databases.get(name, missing)

@@ -14,7 +14,6 @@ import pytest
 import leman
 from leman._local import running_systems
 from leman.cli import _service_commands, main
-from leman.cli._job_commands import group_errors, message_head
 from leman.cli._output import moment, print_table
 from leman.progress import Display
 from leman.v1 import catalog_pb2, jobs_pb2, planner_pb2, udf_pb2
@@ -291,8 +290,9 @@ def test_errors(run, db):
     assert json.loads(run("errors", db, "job-1", "--rows", "--json")[1])[0]["row_address"] == (1 << 32) | 5
     out = run("errors", db, "job-1")[1]
     assert out.splitlines()[0].split() == ["rows", "error", "message", "for", "example"]
+    assert out.splitlines()[1].split() == ["1", "ValueError", "bad", "text", "fragment", "1,", "row", "5"]
     (group,) = json.loads(run("errors", db, "job-1", "--json")[1])
-    assert (group["error_type"], group["rows"], group["example"]) == ("ValueError", 1, (1 << 32) | 5)
+    assert group == {"error_type": "ValueError", "message": "bad text", "rows": 1, "example": (1 << 32) | 5}
 
 
 def test_retry(run, db, fake):
@@ -304,19 +304,12 @@ def test_retry(run, db, fake):
     assert run("jobs", "retry", db, "job-0", "--keep-others")[0] == 2
 
 
-def test_errors_alike_are_one_group():
-    made = [leman.RowError("j", "n", i, -1, "ValueError", f"no number: {i} in '{i}'", "", 1, "1") for i in range(3)]
-    made.append(leman.RowError("j", "n", 9, -1, "KeyError", "'x'", "", 1, "1"))
-    assert [(g.error_type, g.message, g.rows, g.example) for g in group_errors(made)] == [
-        ("ValueError", "no number: … in …", 3, 0),
-        ("KeyError", "'x'", 1, 9),
+def test_errors_says_how_many_kinds_and_rows_it_leaves_out(run, db):
+    out = run("errors", db, "job-many", "--limit", "1")[1]
+    assert out.splitlines()[-2:] == [
+        "and 2 more kinds; --limit shows more",
+        "and 7 rows of further kinds; --rows lists rows",
     ]
-    assert len(message_head("a very long message " * 20, ())) == 200
-
-
-def test_what_all_errors_of_a_group_name_is_shown():
-    made = [leman.RowError("j", "n", i, -1, "KeyError", f"'API_KEY' for row {i}", "", 1, "1") for i in range(3)]
-    assert [g.message for g in group_errors(made)] == ["'API_KEY' for row …"]
 
 
 def test_row_states(run, db):

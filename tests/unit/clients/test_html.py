@@ -9,7 +9,17 @@ import pyarrow as pa
 import leman
 from leman import _notebook
 from leman._job_model import Jobs, RefreshResult
-from leman._table_model import ComputedColumn, KeptRows, RowError, RowErrors, RowStates, TableInfo, UdfInfo
+from leman._table_model import (
+    ComputedColumn,
+    KeptRows,
+    RowError,
+    RowErrorGroup,
+    RowErrorGroups,
+    RowErrors,
+    RowStates,
+    TableInfo,
+    UdfInfo,
+)
 from leman._wire import conversions
 from leman.errors import LemanError, Unavailable
 from tests.unit.clients.fake_services import make_job, status
@@ -27,6 +37,7 @@ def test_text_is_escaped_wherever_it_comes_from():
         _notebook.table_html(info, {EVIL: states}),
         _notebook.udf_html(UdfInfo(EVIL, EVIL, EVIL, (EVIL,), pa.int32(), stateful=False, source=EVIL)),
         _notebook.row_errors_html(RowErrors([error])),
+        _notebook.row_error_groups_html(RowErrorGroups([RowErrorGroup(EVIL, EVIL, 1, (error,))], total=1, rows=1)),
         _notebook.error_html(LemanError(EVIL, reason=EVIL, facts={EVIL: EVIL})),
         _notebook.html_panel(EVIL, _notebook.html_note(EVIL), _notebook.html_bar([(EVIL, 1, "red")])),
     ]

@@ -31,7 +31,7 @@ from leman_core.model.udf import (
 from leman_core.model.work import RowError
 from leman_core.storage.udf_registry import UdfRegistry
 from leman_core.wire.convert_udfs import udf_to_proto
-from leman_executor.api.convert_jobs import row_error_to_proto
+from leman_executor.api.convert_jobs import error_group_to_proto, row_error_to_proto
 from leman_executor.history.failed_row_pages import FailedRowPages
 from leman_executor.history.job_history import JobHistory
 from leman_executor.worker.error_store import JobErrors, errors_uri
@@ -128,6 +128,19 @@ def test_failed_rows_are_told_as_the_services_tell_them(lake, failed, column, li
         found = db.open_table("docs").get_errors(job_id="job-1", column_name=column, limit=limit)
     assert list(found) == told
     assert len(told) == {None: 3, "y": 2, "none's": 0}[column] if limit is None else limit
+
+
+@pytest.mark.parametrize(("column", "limit"), [(None, None), ("y", None), (None, 1), ("none's", None)])
+def test_failed_rows_are_grouped_as_the_services_group_them(lake, failed, column, limit):
+    page = failed.groups("job-1", column or "", 0, limit or 10, 5)
+    told = [conversions.row_error_group(error_group_to_proto(group)) for group in page.groups]
+    with leman.connect(lake) as db:
+        found = db.error_groups("job-1", column, limit, examples=5)
+        assert list(found) == told
+        assert (found.total, found.rows, found.rows_ungrouped) == (page.total, page.rows, page.ungrouped)
+        assert [group.examples for group in db.error_groups("job-1", examples=0)] == [(), (), ()]
+        with pytest.raises(leman.errors.InvalidArgument, match="0 to 5"):
+            db.error_groups("job-1", examples=6)
 
 
 def test_a_job_that_nobody_knows_the_services_are_asked_about(lake, failed, monkeypatch):

@@ -19,12 +19,14 @@ import leman_executor
 from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import InvalidArgument
+from leman_core.model.work import RowError
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Executor as ExecutorSettings
 from leman_core.settings import Server, Settings
 from leman_executor.api import job_service
 from leman_executor.api.job_service import JobServicer
+from leman_executor.worker.error_store import JobErrors, errors_uri
 from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 
 State = jobs_pb2.Job.State
@@ -297,6 +299,40 @@ def test_a_filter_that_makes_no_sense_is_refused(tmp_path):
             assert await caller.refused(caller.stub.ListJobs(request)) == ("INVALID_ARGUMENT", "UNKNOWN_VALUE")
             empty = jobs_pb2.CreateJobRequest()
             assert await caller.refused(caller.stub.CreateJob(empty)) == ("INVALID_ARGUMENT", "BAD_REQUEST")
+
+    asyncio.run(scenario())
+
+
+def test_failed_rows_are_grouped_page_by_page(tmp_path):
+    async def scenario() -> None:
+        async with serving(tmp_path) as caller:
+            job = await caller.create()
+            sink = JobErrors(errors_uri(caller.database), job.job_id, "y", "1")
+            messages = ["few", *("some" for _ in range(2)), *(f"most {n}" for n in range(3))]
+            sink.store(
+                [
+                    RowError(row_address=n, error_type="E", error_message=text, traceback=f"at {n}", attempt=1)
+                    for n, text in enumerate(messages)
+                ]
+            )
+            request = jobs_pb2.GroupJobErrorsRequest(database=caller.database, job_id=job.job_id, page_size=2)
+            first = await caller.stub.GroupJobErrors(request)
+            assert [(group.error_message, group.rows) for group in first.groups] == [("most …", 3), ("some", 2)]
+            assert [(e.row_address, e.traceback, e.column) for e in first.groups[0].examples] == [(3, "at 3", "y")]
+            assert (first.total_size, first.rows, first.rows_ungrouped) == (3, 6, 0)
+            request.page_token, request.examples = first.next_page_token, 0
+            (last,) = (rest := await caller.stub.GroupJobErrors(request)).groups
+            assert (last.error_message, len(last.examples), rest.next_page_token) == ("few", 0, "")
+            request.column = "z"
+            assert (await caller.refused(caller.stub.GroupJobErrors(request)))[1] == "BAD_PAGE_TOKEN"
+            request.page_token = ""
+            assert (await caller.stub.GroupJobErrors(request)).rows == 0
+            for examples in (-1, 6):
+                request.examples = examples
+                refused = await caller.refused(caller.stub.GroupJobErrors(request))
+                assert refused == ("INVALID_ARGUMENT", "BAD_NUMBER")
+            request = jobs_pb2.GroupJobErrorsRequest(database=caller.database, job_id="none")
+            assert await caller.refused(caller.stub.GroupJobErrors(request)) == ("NOT_FOUND", "JOB_NOT_FOUND")
 
     asyncio.run(scenario())
 

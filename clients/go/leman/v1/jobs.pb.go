@@ -397,7 +397,7 @@ func (x PreviewRow_State) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PreviewRow_State.Descriptor instead.
 func (PreviewRow_State) EnumDescriptor() ([]byte, []int) {
-	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{35, 0}
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{38, 0}
 }
 
 // A job: what was asked, how far it is, how it ended.
@@ -3215,6 +3215,262 @@ func (x *RowError) GetUdfVersion() string {
 	return ""
 }
 
+// See JobService.GroupJobErrors.
+type GroupJobErrorsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name, path or uri of the database.
+	Database string `protobuf:"bytes,1,opt,name=database,proto3" json:"database,omitempty"`
+	// The job.
+	JobId string `protobuf:"bytes,2,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// At most this many groups; 0: 100. More than 200 is read as 200.
+	PageSize int32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// `next_page_token` of the page before; empty: the first page.
+	PageToken string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only rows of this column; empty: of all.
+	Column string `protobuf:"bytes,5,opt,name=column,proto3" json:"column,omitempty"`
+	// At most this many examples of each group, 0 to 5; unset: 1.
+	Examples      *int32 `protobuf:"varint,6,opt,name=examples,proto3,oneof" json:"examples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupJobErrorsRequest) Reset() {
+	*x = GroupJobErrorsRequest{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupJobErrorsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupJobErrorsRequest) ProtoMessage() {}
+
+func (x *GroupJobErrorsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupJobErrorsRequest.ProtoReflect.Descriptor instead.
+func (*GroupJobErrorsRequest) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *GroupJobErrorsRequest) GetDatabase() string {
+	if x != nil {
+		return x.Database
+	}
+	return ""
+}
+
+func (x *GroupJobErrorsRequest) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *GroupJobErrorsRequest) GetPageSize() int32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *GroupJobErrorsRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *GroupJobErrorsRequest) GetColumn() string {
+	if x != nil {
+		return x.Column
+	}
+	return ""
+}
+
+func (x *GroupJobErrorsRequest) GetExamples() int32 {
+	if x != nil && x.Examples != nil {
+		return *x.Examples
+	}
+	return 0
+}
+
+// See JobService.GroupJobErrors.
+type GroupJobErrorsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One page, the largest group first. Among equals, the group that has the row with the lowest address.
+	Groups []*RowErrorGroup `protobuf:"bytes,1,rep,name=groups,proto3" json:"groups,omitempty"`
+	// For the next page; empty: this was the last.
+	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	// On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here.
+	Warnings []string `protobuf:"bytes,3,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// How many groups there are, on all pages.
+	TotalSize int64 `protobuf:"varint,4,opt,name=total_size,json=totalSize,proto3" json:"total_size,omitempty"`
+	// How many rows were counted, in all groups and in none.
+	Rows int64 `protobuf:"varint,5,opt,name=rows,proto3" json:"rows,omitempty"`
+	// Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here.
+	RowsUngrouped int64 `protobuf:"varint,6,opt,name=rows_ungrouped,json=rowsUngrouped,proto3" json:"rows_ungrouped,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupJobErrorsResponse) Reset() {
+	*x = GroupJobErrorsResponse{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupJobErrorsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupJobErrorsResponse) ProtoMessage() {}
+
+func (x *GroupJobErrorsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupJobErrorsResponse.ProtoReflect.Descriptor instead.
+func (*GroupJobErrorsResponse) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *GroupJobErrorsResponse) GetGroups() []*RowErrorGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *GroupJobErrorsResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *GroupJobErrorsResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
+func (x *GroupJobErrorsResponse) GetTotalSize() int64 {
+	if x != nil {
+		return x.TotalSize
+	}
+	return 0
+}
+
+func (x *GroupJobErrorsResponse) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *GroupJobErrorsResponse) GetRowsUngrouped() int64 {
+	if x != nil {
+		return x.RowsUngrouped
+	}
+	return 0
+}
+
+// Rows of a job on which the function failed alike.
+type RowErrorGroup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// See RowError.error_type.
+	ErrorType string `protobuf:"bytes,1,opt,name=error_type,json=errorType,proto3" json:"error_type,omitempty"`
+	// The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
+	// characters.
+	ErrorMessage string `protobuf:"bytes,2,opt,name=error_message,json=errorMessage,proto3" json:"error_message,omitempty"`
+	// How many there are.
+	Rows int64 `protobuf:"varint,3,opt,name=rows,proto3" json:"rows,omitempty"`
+	// The first few of them, by row address.
+	Examples      []*RowError `protobuf:"bytes,4,rep,name=examples,proto3" json:"examples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RowErrorGroup) Reset() {
+	*x = RowErrorGroup{}
+	mi := &file_leman_v1_jobs_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RowErrorGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RowErrorGroup) ProtoMessage() {}
+
+func (x *RowErrorGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_leman_v1_jobs_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RowErrorGroup.ProtoReflect.Descriptor instead.
+func (*RowErrorGroup) Descriptor() ([]byte, []int) {
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *RowErrorGroup) GetErrorType() string {
+	if x != nil {
+		return x.ErrorType
+	}
+	return ""
+}
+
+func (x *RowErrorGroup) GetErrorMessage() string {
+	if x != nil {
+		return x.ErrorMessage
+	}
+	return ""
+}
+
+func (x *RowErrorGroup) GetRows() int64 {
+	if x != nil {
+		return x.Rows
+	}
+	return 0
+}
+
+func (x *RowErrorGroup) GetExamples() []*RowError {
+	if x != nil {
+		return x.Examples
+	}
+	return nil
+}
+
 // See JobService.PreviewFunction.
 type PreviewFunctionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3263,7 +3519,7 @@ type PreviewFunctionRequest struct {
 
 func (x *PreviewFunctionRequest) Reset() {
 	*x = PreviewFunctionRequest{}
-	mi := &file_leman_v1_jobs_proto_msgTypes[33]
+	mi := &file_leman_v1_jobs_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3275,7 +3531,7 @@ func (x *PreviewFunctionRequest) String() string {
 func (*PreviewFunctionRequest) ProtoMessage() {}
 
 func (x *PreviewFunctionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_jobs_proto_msgTypes[33]
+	mi := &file_leman_v1_jobs_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3288,7 +3544,7 @@ func (x *PreviewFunctionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewFunctionRequest.ProtoReflect.Descriptor instead.
 func (*PreviewFunctionRequest) Descriptor() ([]byte, []int) {
-	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{33}
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *PreviewFunctionRequest) GetTable() *TableRef {
@@ -3503,7 +3759,7 @@ type PreviewFunctionResponse struct {
 
 func (x *PreviewFunctionResponse) Reset() {
 	*x = PreviewFunctionResponse{}
-	mi := &file_leman_v1_jobs_proto_msgTypes[34]
+	mi := &file_leman_v1_jobs_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3515,7 +3771,7 @@ func (x *PreviewFunctionResponse) String() string {
 func (*PreviewFunctionResponse) ProtoMessage() {}
 
 func (x *PreviewFunctionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_jobs_proto_msgTypes[34]
+	mi := &file_leman_v1_jobs_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3528,7 +3784,7 @@ func (x *PreviewFunctionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewFunctionResponse.ProtoReflect.Descriptor instead.
 func (*PreviewFunctionResponse) Descriptor() ([]byte, []int) {
-	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{34}
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *PreviewFunctionResponse) GetUdf() *UdfRef {
@@ -3659,7 +3915,7 @@ type PreviewRow struct {
 
 func (x *PreviewRow) Reset() {
 	*x = PreviewRow{}
-	mi := &file_leman_v1_jobs_proto_msgTypes[35]
+	mi := &file_leman_v1_jobs_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3671,7 +3927,7 @@ func (x *PreviewRow) String() string {
 func (*PreviewRow) ProtoMessage() {}
 
 func (x *PreviewRow) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_jobs_proto_msgTypes[35]
+	mi := &file_leman_v1_jobs_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3684,7 +3940,7 @@ func (x *PreviewRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewRow.ProtoReflect.Descriptor instead.
 func (*PreviewRow) Descriptor() ([]byte, []int) {
-	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{35}
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *PreviewRow) GetState() PreviewRow_State {
@@ -3754,7 +4010,7 @@ type PreviewError struct {
 
 func (x *PreviewError) Reset() {
 	*x = PreviewError{}
-	mi := &file_leman_v1_jobs_proto_msgTypes[36]
+	mi := &file_leman_v1_jobs_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +4022,7 @@ func (x *PreviewError) String() string {
 func (*PreviewError) ProtoMessage() {}
 
 func (x *PreviewError) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_jobs_proto_msgTypes[36]
+	mi := &file_leman_v1_jobs_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +4035,7 @@ func (x *PreviewError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewError.ProtoReflect.Descriptor instead.
 func (*PreviewError) Descriptor() ([]byte, []int) {
-	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{36}
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *PreviewError) GetErrorType() string {
@@ -3829,7 +4085,7 @@ type PreviewProjection struct {
 
 func (x *PreviewProjection) Reset() {
 	*x = PreviewProjection{}
-	mi := &file_leman_v1_jobs_proto_msgTypes[37]
+	mi := &file_leman_v1_jobs_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4097,7 @@ func (x *PreviewProjection) String() string {
 func (*PreviewProjection) ProtoMessage() {}
 
 func (x *PreviewProjection) ProtoReflect() protoreflect.Message {
-	mi := &file_leman_v1_jobs_proto_msgTypes[37]
+	mi := &file_leman_v1_jobs_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4110,7 @@ func (x *PreviewProjection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PreviewProjection.ProtoReflect.Descriptor instead.
 func (*PreviewProjection) Descriptor() ([]byte, []int) {
-	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{37}
+	return file_leman_v1_jobs_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *PreviewProjection) GetRowsToCompute() int64 {
@@ -4185,7 +4441,30 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\x06row_id\x18\b \x01(\x03H\x00R\x05rowId\x88\x01\x01\x12\x1f\n" +
 	"\vudf_version\x18\t \x01(\tR\n" +
 	"udfVersionB\t\n" +
-	"\a_row_id\"\xd2\x05\n" +
+	"\a_row_id\"\xcc\x01\n" +
+	"\x15GroupJobErrorsRequest\x12\x1a\n" +
+	"\bdatabase\x18\x01 \x01(\tR\bdatabase\x12\x15\n" +
+	"\x06job_id\x18\x02 \x01(\tR\x05jobId\x12\x1b\n" +
+	"\tpage_size\x18\x03 \x01(\x05R\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x04 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06column\x18\x05 \x01(\tR\x06column\x12\x1f\n" +
+	"\bexamples\x18\x06 \x01(\x05H\x00R\bexamples\x88\x01\x01B\v\n" +
+	"\t_examples\"\xe7\x01\n" +
+	"\x16GroupJobErrorsResponse\x12/\n" +
+	"\x06groups\x18\x01 \x03(\v2\x17.leman.v1.RowErrorGroupR\x06groups\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\bwarnings\x18\x03 \x03(\tR\bwarnings\x12\x1d\n" +
+	"\n" +
+	"total_size\x18\x04 \x01(\x03R\ttotalSize\x12\x12\n" +
+	"\x04rows\x18\x05 \x01(\x03R\x04rows\x12%\n" +
+	"\x0erows_ungrouped\x18\x06 \x01(\x03R\rrowsUngrouped\"\x97\x01\n" +
+	"\rRowErrorGroup\x12\x1d\n" +
+	"\n" +
+	"error_type\x18\x01 \x01(\tR\terrorType\x12#\n" +
+	"\rerror_message\x18\x02 \x01(\tR\ferrorMessage\x12\x12\n" +
+	"\x04rows\x18\x03 \x01(\x03R\x04rows\x12.\n" +
+	"\bexamples\x18\x04 \x03(\v2\x12.leman.v1.RowErrorR\bexamples\"\xd2\x05\n" +
 	"\x16PreviewFunctionRequest\x12(\n" +
 	"\x05table\x18\x01 \x01(\v2\x12.leman.v1.TableRefR\x05table\x12\x16\n" +
 	"\x06column\x18\x02 \x01(\tR\x06column\x12$\n" +
@@ -4263,7 +4542,7 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"\bJobOrder\x12\x19\n" +
 	"\x15JOB_ORDER_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16JOB_ORDER_NEWEST_FIRST\x10\x01\x12\x1a\n" +
-	"\x16JOB_ORDER_OLDEST_FIRST\x10\x022\x9a\t\n" +
+	"\x16JOB_ORDER_OLDEST_FIRST\x10\x022\xfa\t\n" +
 	"\n" +
 	"JobService\x12L\n" +
 	"\tCreateJob\x12\x1a.leman.v1.CreateJobRequest\x1a\x1b.leman.v1.CreateJobResponse\"\x06\xb2\xde\"\x02\b\x02\x12F\n" +
@@ -4279,7 +4558,8 @@ const file_leman_v1_jobs_proto_rawDesc = "" +
 	"CancelJobs\x12\x1b.leman.v1.CancelJobsRequest\x1a\x1c.leman.v1.CancelJobsResponse\"\t\xb2\xde\"\x02\b\x02\x90\x02\x02\x12O\n" +
 	"\tDeleteJob\x12\x1a.leman.v1.DeleteJobRequest\x1a\x1b.leman.v1.DeleteJobResponse\"\t\xb2\xde\"\x02\b\x03\x90\x02\x02\x12I\n" +
 	"\bRetryJob\x12\x19.leman.v1.RetryJobRequest\x1a\x1a.leman.v1.RetryJobResponse\"\x06\xb2\xde\"\x02\b\x02\x12[\n" +
-	"\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12}\n" +
+	"\rListJobErrors\x12\x1e.leman.v1.ListJobErrorsRequest\x1a\x1f.leman.v1.ListJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12^\n" +
+	"\x0eGroupJobErrors\x12\x1f.leman.v1.GroupJobErrorsRequest\x1a .leman.v1.GroupJobErrorsResponse\"\t\xb2\xde\"\x02\b\x01\x90\x02\x01\x12}\n" +
 	"\x0fPreviewFunction\x12 .leman.v1.PreviewFunctionRequest\x1a!.leman.v1.PreviewFunctionResponse\"%\xb2\xde\"\x1e\b\x03\x1a\x18definition.python_bundle \x01\x90\x02\x02Bb\n" +
 	"\fdev.leman.v1B\tJobsProtoP\x01Z\x1dleman.dev/go/leman/v1;lemanv1\xa2\x02\x03LMN\xaa\x02\bLeman.V1\xca\x02\bLeman\\V1\xea\x02\tLeman::V1b\x06proto3"
 
@@ -4296,7 +4576,7 @@ func file_leman_v1_jobs_proto_rawDescGZIP() []byte {
 }
 
 var file_leman_v1_jobs_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_leman_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
+var file_leman_v1_jobs_proto_msgTypes = make([]protoimpl.MessageInfo, 49)
 var file_leman_v1_jobs_proto_goTypes = []any{
 	(JobOrder)(0),                   // 0: leman.v1.JobOrder
 	(Job_State)(0),                  // 1: leman.v1.Job.State
@@ -4336,149 +4616,156 @@ var file_leman_v1_jobs_proto_goTypes = []any{
 	(*ListJobErrorsRequest)(nil),    // 35: leman.v1.ListJobErrorsRequest
 	(*ListJobErrorsResponse)(nil),   // 36: leman.v1.ListJobErrorsResponse
 	(*RowError)(nil),                // 37: leman.v1.RowError
-	(*PreviewFunctionRequest)(nil),  // 38: leman.v1.PreviewFunctionRequest
-	(*PreviewFunctionResponse)(nil), // 39: leman.v1.PreviewFunctionResponse
-	(*PreviewRow)(nil),              // 40: leman.v1.PreviewRow
-	(*PreviewError)(nil),            // 41: leman.v1.PreviewError
-	(*PreviewProjection)(nil),       // 42: leman.v1.PreviewProjection
-	nil,                             // 43: leman.v1.Job.LabelsEntry
-	nil,                             // 44: leman.v1.CreateJobRequest.LabelsEntry
-	nil,                             // 45: leman.v1.CreateJobRequest.EnvEntry
-	nil,                             // 46: leman.v1.JobFilter.LabelsEntry
-	nil,                             // 47: leman.v1.UpdateJobRequest.LabelsEntry
-	nil,                             // 48: leman.v1.RetryJobRequest.LabelsEntry
-	nil,                             // 49: leman.v1.RetryJobRequest.EnvEntry
-	nil,                             // 50: leman.v1.PreviewFunctionRequest.EnvEntry
-	(*BackfillSpec)(nil),            // 51: leman.v1.BackfillSpec
-	(*RefreshSpec)(nil),             // 52: leman.v1.RefreshSpec
-	(*status.Status)(nil),           // 53: google.rpc.Status
-	(*timestamppb.Timestamp)(nil),   // 54: google.protobuf.Timestamp
-	(*UdfRef)(nil),                  // 55: leman.v1.UdfRef
-	(*ReasonCount)(nil),             // 56: leman.v1.ReasonCount
-	(*IndexCoverage)(nil),           // 57: leman.v1.IndexCoverage
-	(*RowRange)(nil),                // 58: leman.v1.RowRange
-	(*durationpb.Duration)(nil),     // 59: google.protobuf.Duration
-	(RefreshMode)(0),                // 60: leman.v1.RefreshMode
-	(RefreshReason)(0),              // 61: leman.v1.RefreshReason
-	(*fieldmaskpb.FieldMask)(nil),   // 62: google.protobuf.FieldMask
-	(*ColumnOutcome)(nil),           // 63: leman.v1.ColumnOutcome
-	(*TableRef)(nil),                // 64: leman.v1.TableRef
-	(*UdfDefinition)(nil),           // 65: leman.v1.UdfDefinition
-	(*ErrorPolicy)(nil),             // 66: leman.v1.ErrorPolicy
-	(*JsonArrowSchema)(nil),         // 67: leman.v1.JsonArrowSchema
+	(*GroupJobErrorsRequest)(nil),   // 38: leman.v1.GroupJobErrorsRequest
+	(*GroupJobErrorsResponse)(nil),  // 39: leman.v1.GroupJobErrorsResponse
+	(*RowErrorGroup)(nil),           // 40: leman.v1.RowErrorGroup
+	(*PreviewFunctionRequest)(nil),  // 41: leman.v1.PreviewFunctionRequest
+	(*PreviewFunctionResponse)(nil), // 42: leman.v1.PreviewFunctionResponse
+	(*PreviewRow)(nil),              // 43: leman.v1.PreviewRow
+	(*PreviewError)(nil),            // 44: leman.v1.PreviewError
+	(*PreviewProjection)(nil),       // 45: leman.v1.PreviewProjection
+	nil,                             // 46: leman.v1.Job.LabelsEntry
+	nil,                             // 47: leman.v1.CreateJobRequest.LabelsEntry
+	nil,                             // 48: leman.v1.CreateJobRequest.EnvEntry
+	nil,                             // 49: leman.v1.JobFilter.LabelsEntry
+	nil,                             // 50: leman.v1.UpdateJobRequest.LabelsEntry
+	nil,                             // 51: leman.v1.RetryJobRequest.LabelsEntry
+	nil,                             // 52: leman.v1.RetryJobRequest.EnvEntry
+	nil,                             // 53: leman.v1.PreviewFunctionRequest.EnvEntry
+	(*BackfillSpec)(nil),            // 54: leman.v1.BackfillSpec
+	(*RefreshSpec)(nil),             // 55: leman.v1.RefreshSpec
+	(*status.Status)(nil),           // 56: google.rpc.Status
+	(*timestamppb.Timestamp)(nil),   // 57: google.protobuf.Timestamp
+	(*UdfRef)(nil),                  // 58: leman.v1.UdfRef
+	(*ReasonCount)(nil),             // 59: leman.v1.ReasonCount
+	(*IndexCoverage)(nil),           // 60: leman.v1.IndexCoverage
+	(*RowRange)(nil),                // 61: leman.v1.RowRange
+	(*durationpb.Duration)(nil),     // 62: google.protobuf.Duration
+	(RefreshMode)(0),                // 63: leman.v1.RefreshMode
+	(RefreshReason)(0),              // 64: leman.v1.RefreshReason
+	(*fieldmaskpb.FieldMask)(nil),   // 65: google.protobuf.FieldMask
+	(*ColumnOutcome)(nil),           // 66: leman.v1.ColumnOutcome
+	(*TableRef)(nil),                // 67: leman.v1.TableRef
+	(*UdfDefinition)(nil),           // 68: leman.v1.UdfDefinition
+	(*ErrorPolicy)(nil),             // 69: leman.v1.ErrorPolicy
+	(*JsonArrowSchema)(nil),         // 70: leman.v1.JsonArrowSchema
 }
 var file_leman_v1_jobs_proto_depIdxs = []int32{
 	1,  // 0: leman.v1.Job.state:type_name -> leman.v1.Job.State
-	51, // 1: leman.v1.Job.backfill:type_name -> leman.v1.BackfillSpec
-	52, // 2: leman.v1.Job.refresh:type_name -> leman.v1.RefreshSpec
+	54, // 1: leman.v1.Job.backfill:type_name -> leman.v1.BackfillSpec
+	55, // 2: leman.v1.Job.refresh:type_name -> leman.v1.RefreshSpec
 	8,  // 3: leman.v1.Job.progress:type_name -> leman.v1.Progress
-	53, // 4: leman.v1.Job.error:type_name -> google.rpc.Status
-	54, // 5: leman.v1.Job.create_time:type_name -> google.protobuf.Timestamp
-	54, // 6: leman.v1.Job.update_time:type_name -> google.protobuf.Timestamp
-	55, // 7: leman.v1.Job.udf:type_name -> leman.v1.UdfRef
-	56, // 8: leman.v1.Job.reasons:type_name -> leman.v1.ReasonCount
+	56, // 4: leman.v1.Job.error:type_name -> google.rpc.Status
+	57, // 5: leman.v1.Job.create_time:type_name -> google.protobuf.Timestamp
+	57, // 6: leman.v1.Job.update_time:type_name -> google.protobuf.Timestamp
+	58, // 7: leman.v1.Job.udf:type_name -> leman.v1.UdfRef
+	59, // 8: leman.v1.Job.reasons:type_name -> leman.v1.ReasonCount
 	6,  // 9: leman.v1.Job.stalls:type_name -> leman.v1.Stall
-	57, // 10: leman.v1.Job.stale_indices:type_name -> leman.v1.IndexCoverage
+	60, // 10: leman.v1.Job.stale_indices:type_name -> leman.v1.IndexCoverage
 	7,  // 11: leman.v1.Job.refresh_result:type_name -> leman.v1.RefreshResult
-	43, // 12: leman.v1.Job.labels:type_name -> leman.v1.Job.LabelsEntry
-	54, // 13: leman.v1.Job.start_time:type_name -> google.protobuf.Timestamp
-	54, // 14: leman.v1.Job.end_time:type_name -> google.protobuf.Timestamp
-	54, // 15: leman.v1.Job.expected_start_time:type_name -> google.protobuf.Timestamp
-	58, // 16: leman.v1.Stall.rows:type_name -> leman.v1.RowRange
-	59, // 17: leman.v1.Stall.idle_duration:type_name -> google.protobuf.Duration
-	60, // 18: leman.v1.RefreshResult.mode:type_name -> leman.v1.RefreshMode
-	61, // 19: leman.v1.RefreshResult.reason:type_name -> leman.v1.RefreshReason
-	59, // 20: leman.v1.Progress.udf_duration:type_name -> google.protobuf.Duration
-	59, // 21: leman.v1.Progress.read_duration:type_name -> google.protobuf.Duration
-	59, // 22: leman.v1.Progress.checkpoint_duration:type_name -> google.protobuf.Duration
-	59, // 23: leman.v1.Progress.write_duration:type_name -> google.protobuf.Duration
-	59, // 24: leman.v1.Progress.commit_duration:type_name -> google.protobuf.Duration
+	46, // 12: leman.v1.Job.labels:type_name -> leman.v1.Job.LabelsEntry
+	57, // 13: leman.v1.Job.start_time:type_name -> google.protobuf.Timestamp
+	57, // 14: leman.v1.Job.end_time:type_name -> google.protobuf.Timestamp
+	57, // 15: leman.v1.Job.expected_start_time:type_name -> google.protobuf.Timestamp
+	61, // 16: leman.v1.Stall.rows:type_name -> leman.v1.RowRange
+	62, // 17: leman.v1.Stall.idle_duration:type_name -> google.protobuf.Duration
+	63, // 18: leman.v1.RefreshResult.mode:type_name -> leman.v1.RefreshMode
+	64, // 19: leman.v1.RefreshResult.reason:type_name -> leman.v1.RefreshReason
+	62, // 20: leman.v1.Progress.udf_duration:type_name -> google.protobuf.Duration
+	62, // 21: leman.v1.Progress.read_duration:type_name -> google.protobuf.Duration
+	62, // 22: leman.v1.Progress.checkpoint_duration:type_name -> google.protobuf.Duration
+	62, // 23: leman.v1.Progress.write_duration:type_name -> google.protobuf.Duration
+	62, // 24: leman.v1.Progress.commit_duration:type_name -> google.protobuf.Duration
 	2,  // 25: leman.v1.Progress.bottleneck:type_name -> leman.v1.Progress.Bottleneck
-	59, // 26: leman.v1.Progress.elapsed_duration:type_name -> google.protobuf.Duration
-	59, // 27: leman.v1.Progress.remaining_duration:type_name -> google.protobuf.Duration
-	59, // 28: leman.v1.Progress.load_duration:type_name -> google.protobuf.Duration
-	51, // 29: leman.v1.CreateJobRequest.backfill:type_name -> leman.v1.BackfillSpec
-	52, // 30: leman.v1.CreateJobRequest.refresh:type_name -> leman.v1.RefreshSpec
-	44, // 31: leman.v1.CreateJobRequest.labels:type_name -> leman.v1.CreateJobRequest.LabelsEntry
-	45, // 32: leman.v1.CreateJobRequest.env:type_name -> leman.v1.CreateJobRequest.EnvEntry
+	62, // 26: leman.v1.Progress.elapsed_duration:type_name -> google.protobuf.Duration
+	62, // 27: leman.v1.Progress.remaining_duration:type_name -> google.protobuf.Duration
+	62, // 28: leman.v1.Progress.load_duration:type_name -> google.protobuf.Duration
+	54, // 29: leman.v1.CreateJobRequest.backfill:type_name -> leman.v1.BackfillSpec
+	55, // 30: leman.v1.CreateJobRequest.refresh:type_name -> leman.v1.RefreshSpec
+	47, // 31: leman.v1.CreateJobRequest.labels:type_name -> leman.v1.CreateJobRequest.LabelsEntry
+	48, // 32: leman.v1.CreateJobRequest.env:type_name -> leman.v1.CreateJobRequest.EnvEntry
 	5,  // 33: leman.v1.CreateJobResponse.job:type_name -> leman.v1.Job
 	5,  // 34: leman.v1.GetJobResponse.job:type_name -> leman.v1.Job
 	14, // 35: leman.v1.ListJobsRequest.filter:type_name -> leman.v1.JobFilter
 	0,  // 36: leman.v1.ListJobsRequest.order:type_name -> leman.v1.JobOrder
 	1,  // 37: leman.v1.JobFilter.states:type_name -> leman.v1.Job.State
-	46, // 38: leman.v1.JobFilter.labels:type_name -> leman.v1.JobFilter.LabelsEntry
-	54, // 39: leman.v1.JobFilter.create_time_from:type_name -> google.protobuf.Timestamp
-	54, // 40: leman.v1.JobFilter.create_time_before:type_name -> google.protobuf.Timestamp
+	49, // 38: leman.v1.JobFilter.labels:type_name -> leman.v1.JobFilter.LabelsEntry
+	57, // 39: leman.v1.JobFilter.create_time_from:type_name -> google.protobuf.Timestamp
+	57, // 40: leman.v1.JobFilter.create_time_before:type_name -> google.protobuf.Timestamp
 	5,  // 41: leman.v1.ListJobsResponse.jobs:type_name -> leman.v1.Job
 	5,  // 42: leman.v1.WatchJobResponse.job:type_name -> leman.v1.Job
 	18, // 43: leman.v1.WatchJobResponse.events:type_name -> leman.v1.JobEvent
-	54, // 44: leman.v1.JobEvent.event_time:type_name -> google.protobuf.Timestamp
+	57, // 44: leman.v1.JobEvent.event_time:type_name -> google.protobuf.Timestamp
 	3,  // 45: leman.v1.JobEvent.kind:type_name -> leman.v1.JobEvent.Kind
-	59, // 46: leman.v1.WaitJobRequest.timeout:type_name -> google.protobuf.Duration
+	62, // 46: leman.v1.WaitJobRequest.timeout:type_name -> google.protobuf.Duration
 	5,  // 47: leman.v1.WaitJobResponse.job:type_name -> leman.v1.Job
-	47, // 48: leman.v1.UpdateJobRequest.labels:type_name -> leman.v1.UpdateJobRequest.LabelsEntry
-	62, // 49: leman.v1.UpdateJobRequest.update_mask:type_name -> google.protobuf.FieldMask
+	50, // 48: leman.v1.UpdateJobRequest.labels:type_name -> leman.v1.UpdateJobRequest.LabelsEntry
+	65, // 49: leman.v1.UpdateJobRequest.update_mask:type_name -> google.protobuf.FieldMask
 	5,  // 50: leman.v1.UpdateJobResponse.job:type_name -> leman.v1.Job
 	5,  // 51: leman.v1.CancelJobResponse.job:type_name -> leman.v1.Job
 	5,  // 52: leman.v1.PauseJobResponse.job:type_name -> leman.v1.Job
 	5,  // 53: leman.v1.ResumeJobResponse.job:type_name -> leman.v1.Job
 	14, // 54: leman.v1.CancelJobsRequest.filter:type_name -> leman.v1.JobFilter
 	5,  // 55: leman.v1.CancelJobsResponse.jobs:type_name -> leman.v1.Job
-	55, // 56: leman.v1.RetryJobRequest.udf:type_name -> leman.v1.UdfRef
-	48, // 57: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
-	49, // 58: leman.v1.RetryJobRequest.env:type_name -> leman.v1.RetryJobRequest.EnvEntry
+	58, // 56: leman.v1.RetryJobRequest.udf:type_name -> leman.v1.UdfRef
+	51, // 57: leman.v1.RetryJobRequest.labels:type_name -> leman.v1.RetryJobRequest.LabelsEntry
+	52, // 58: leman.v1.RetryJobRequest.env:type_name -> leman.v1.RetryJobRequest.EnvEntry
 	5,  // 59: leman.v1.RetryJobResponse.job:type_name -> leman.v1.Job
-	63, // 60: leman.v1.RetryJobResponse.column:type_name -> leman.v1.ColumnOutcome
+	66, // 60: leman.v1.RetryJobResponse.column:type_name -> leman.v1.ColumnOutcome
 	37, // 61: leman.v1.ListJobErrorsResponse.errors:type_name -> leman.v1.RowError
-	64, // 62: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
-	55, // 63: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
-	65, // 64: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
-	59, // 65: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
-	66, // 66: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
-	50, // 67: leman.v1.PreviewFunctionRequest.env:type_name -> leman.v1.PreviewFunctionRequest.EnvEntry
-	55, // 68: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
-	40, // 69: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
-	67, // 70: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
-	59, // 71: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
-	42, // 72: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
-	4,  // 73: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
-	59, // 74: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
-	41, // 75: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
-	59, // 76: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
-	59, // 77: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
-	9,  // 78: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
-	11, // 79: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
-	13, // 80: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
-	16, // 81: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
-	19, // 82: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
-	21, // 83: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
-	23, // 84: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
-	25, // 85: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
-	27, // 86: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
-	29, // 87: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
-	31, // 88: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
-	33, // 89: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
-	35, // 90: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
-	38, // 91: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
-	10, // 92: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
-	12, // 93: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
-	15, // 94: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
-	17, // 95: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
-	20, // 96: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
-	22, // 97: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
-	24, // 98: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
-	26, // 99: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
-	28, // 100: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
-	30, // 101: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
-	32, // 102: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
-	34, // 103: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
-	36, // 104: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
-	39, // 105: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
-	92, // [92:106] is the sub-list for method output_type
-	78, // [78:92] is the sub-list for method input_type
-	78, // [78:78] is the sub-list for extension type_name
-	78, // [78:78] is the sub-list for extension extendee
-	0,  // [0:78] is the sub-list for field type_name
+	40, // 62: leman.v1.GroupJobErrorsResponse.groups:type_name -> leman.v1.RowErrorGroup
+	37, // 63: leman.v1.RowErrorGroup.examples:type_name -> leman.v1.RowError
+	67, // 64: leman.v1.PreviewFunctionRequest.table:type_name -> leman.v1.TableRef
+	58, // 65: leman.v1.PreviewFunctionRequest.udf:type_name -> leman.v1.UdfRef
+	68, // 66: leman.v1.PreviewFunctionRequest.definition:type_name -> leman.v1.UdfDefinition
+	62, // 67: leman.v1.PreviewFunctionRequest.timeout:type_name -> google.protobuf.Duration
+	69, // 68: leman.v1.PreviewFunctionRequest.error_policy:type_name -> leman.v1.ErrorPolicy
+	53, // 69: leman.v1.PreviewFunctionRequest.env:type_name -> leman.v1.PreviewFunctionRequest.EnvEntry
+	58, // 70: leman.v1.PreviewFunctionResponse.udf:type_name -> leman.v1.UdfRef
+	43, // 71: leman.v1.PreviewFunctionResponse.rows:type_name -> leman.v1.PreviewRow
+	70, // 72: leman.v1.PreviewFunctionResponse.json_output_schema:type_name -> leman.v1.JsonArrowSchema
+	62, // 73: leman.v1.PreviewFunctionResponse.set_up_duration:type_name -> google.protobuf.Duration
+	45, // 74: leman.v1.PreviewFunctionResponse.projection:type_name -> leman.v1.PreviewProjection
+	4,  // 75: leman.v1.PreviewRow.state:type_name -> leman.v1.PreviewRow.State
+	62, // 76: leman.v1.PreviewRow.elapsed:type_name -> google.protobuf.Duration
+	44, // 77: leman.v1.PreviewRow.error:type_name -> leman.v1.PreviewError
+	62, // 78: leman.v1.PreviewProjection.duration_per_row:type_name -> google.protobuf.Duration
+	62, // 79: leman.v1.PreviewProjection.expected_duration:type_name -> google.protobuf.Duration
+	9,  // 80: leman.v1.JobService.CreateJob:input_type -> leman.v1.CreateJobRequest
+	11, // 81: leman.v1.JobService.GetJob:input_type -> leman.v1.GetJobRequest
+	13, // 82: leman.v1.JobService.ListJobs:input_type -> leman.v1.ListJobsRequest
+	16, // 83: leman.v1.JobService.WatchJob:input_type -> leman.v1.WatchJobRequest
+	19, // 84: leman.v1.JobService.WaitJob:input_type -> leman.v1.WaitJobRequest
+	21, // 85: leman.v1.JobService.UpdateJob:input_type -> leman.v1.UpdateJobRequest
+	23, // 86: leman.v1.JobService.CancelJob:input_type -> leman.v1.CancelJobRequest
+	25, // 87: leman.v1.JobService.PauseJob:input_type -> leman.v1.PauseJobRequest
+	27, // 88: leman.v1.JobService.ResumeJob:input_type -> leman.v1.ResumeJobRequest
+	29, // 89: leman.v1.JobService.CancelJobs:input_type -> leman.v1.CancelJobsRequest
+	31, // 90: leman.v1.JobService.DeleteJob:input_type -> leman.v1.DeleteJobRequest
+	33, // 91: leman.v1.JobService.RetryJob:input_type -> leman.v1.RetryJobRequest
+	35, // 92: leman.v1.JobService.ListJobErrors:input_type -> leman.v1.ListJobErrorsRequest
+	38, // 93: leman.v1.JobService.GroupJobErrors:input_type -> leman.v1.GroupJobErrorsRequest
+	41, // 94: leman.v1.JobService.PreviewFunction:input_type -> leman.v1.PreviewFunctionRequest
+	10, // 95: leman.v1.JobService.CreateJob:output_type -> leman.v1.CreateJobResponse
+	12, // 96: leman.v1.JobService.GetJob:output_type -> leman.v1.GetJobResponse
+	15, // 97: leman.v1.JobService.ListJobs:output_type -> leman.v1.ListJobsResponse
+	17, // 98: leman.v1.JobService.WatchJob:output_type -> leman.v1.WatchJobResponse
+	20, // 99: leman.v1.JobService.WaitJob:output_type -> leman.v1.WaitJobResponse
+	22, // 100: leman.v1.JobService.UpdateJob:output_type -> leman.v1.UpdateJobResponse
+	24, // 101: leman.v1.JobService.CancelJob:output_type -> leman.v1.CancelJobResponse
+	26, // 102: leman.v1.JobService.PauseJob:output_type -> leman.v1.PauseJobResponse
+	28, // 103: leman.v1.JobService.ResumeJob:output_type -> leman.v1.ResumeJobResponse
+	30, // 104: leman.v1.JobService.CancelJobs:output_type -> leman.v1.CancelJobsResponse
+	32, // 105: leman.v1.JobService.DeleteJob:output_type -> leman.v1.DeleteJobResponse
+	34, // 106: leman.v1.JobService.RetryJob:output_type -> leman.v1.RetryJobResponse
+	36, // 107: leman.v1.JobService.ListJobErrors:output_type -> leman.v1.ListJobErrorsResponse
+	39, // 108: leman.v1.JobService.GroupJobErrors:output_type -> leman.v1.GroupJobErrorsResponse
+	42, // 109: leman.v1.JobService.PreviewFunction:output_type -> leman.v1.PreviewFunctionResponse
+	95, // [95:110] is the sub-list for method output_type
+	80, // [80:95] is the sub-list for method input_type
+	80, // [80:80] is the sub-list for extension type_name
+	80, // [80:80] is the sub-list for extension extendee
+	0,  // [0:80] is the sub-list for field type_name
 }
 
 func init() { file_leman_v1_jobs_proto_init() }
@@ -4502,21 +4789,22 @@ func file_leman_v1_jobs_proto_init() {
 	}
 	file_leman_v1_jobs_proto_msgTypes[10].OneofWrappers = []any{}
 	file_leman_v1_jobs_proto_msgTypes[32].OneofWrappers = []any{}
-	file_leman_v1_jobs_proto_msgTypes[33].OneofWrappers = []any{
+	file_leman_v1_jobs_proto_msgTypes[33].OneofWrappers = []any{}
+	file_leman_v1_jobs_proto_msgTypes[36].OneofWrappers = []any{
 		(*PreviewFunctionRequest_Udf)(nil),
 		(*PreviewFunctionRequest_Definition)(nil),
 		(*PreviewFunctionRequest_SqlExpression)(nil),
 		(*PreviewFunctionRequest_ReadVersion)(nil),
 		(*PreviewFunctionRequest_ReadTag)(nil),
 	}
-	file_leman_v1_jobs_proto_msgTypes[35].OneofWrappers = []any{}
+	file_leman_v1_jobs_proto_msgTypes[38].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_leman_v1_jobs_proto_rawDesc), len(file_leman_v1_jobs_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   46,
+			NumMessages:   49,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

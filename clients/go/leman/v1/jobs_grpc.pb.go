@@ -32,6 +32,7 @@ const (
 	JobService_DeleteJob_FullMethodName       = "/leman.v1.JobService/DeleteJob"
 	JobService_RetryJob_FullMethodName        = "/leman.v1.JobService/RetryJob"
 	JobService_ListJobErrors_FullMethodName   = "/leman.v1.JobService/ListJobErrors"
+	JobService_GroupJobErrors_FullMethodName  = "/leman.v1.JobService/GroupJobErrors"
 	JobService_PreviewFunction_FullMethodName = "/leman.v1.JobService/PreviewFunction"
 )
 
@@ -239,6 +240,16 @@ type JobServiceClient interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListJobErrors(ctx context.Context, in *ListJobErrorsRequest, opts ...grpc.CallOption) (*ListJobErrorsResponse, error)
+	// Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+	// one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+	// ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+	//
+	// Errors:
+	//   - `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+	//     the first page.
+	//   - `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+	GroupJobErrors(ctx context.Context, in *GroupJobErrorsRequest, opts ...grpc.CallOption) (*GroupJobErrorsResponse, error)
 	// Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
 	// read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
 	// Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
@@ -415,6 +426,16 @@ func (c *jobServiceClient) ListJobErrors(ctx context.Context, in *ListJobErrorsR
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListJobErrorsResponse)
 	err := c.cc.Invoke(ctx, JobService_ListJobErrors_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *jobServiceClient) GroupJobErrors(ctx context.Context, in *GroupJobErrorsRequest, opts ...grpc.CallOption) (*GroupJobErrorsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(GroupJobErrorsResponse)
+	err := c.cc.Invoke(ctx, JobService_GroupJobErrors_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -635,6 +656,16 @@ type JobServiceServer interface {
 	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
 	//     the first page.
 	ListJobErrors(context.Context, *ListJobErrorsRequest) (*ListJobErrorsResponse, error)
+	// Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+	// one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+	// ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+	//
+	// Errors:
+	//   - `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+	//   - `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+	//     the first page.
+	//   - `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+	GroupJobErrors(context.Context, *GroupJobErrorsRequest) (*GroupJobErrorsResponse, error)
 	// Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
 	// read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
 	// Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
@@ -716,6 +747,9 @@ func (UnimplementedJobServiceServer) RetryJob(context.Context, *RetryJobRequest)
 }
 func (UnimplementedJobServiceServer) ListJobErrors(context.Context, *ListJobErrorsRequest) (*ListJobErrorsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListJobErrors not implemented")
+}
+func (UnimplementedJobServiceServer) GroupJobErrors(context.Context, *GroupJobErrorsRequest) (*GroupJobErrorsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method GroupJobErrors not implemented")
 }
 func (UnimplementedJobServiceServer) PreviewFunction(context.Context, *PreviewFunctionRequest) (*PreviewFunctionResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PreviewFunction not implemented")
@@ -968,6 +1002,24 @@ func _JobService_ListJobErrors_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _JobService_GroupJobErrors_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(GroupJobErrorsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(JobServiceServer).GroupJobErrors(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: JobService_GroupJobErrors_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(JobServiceServer).GroupJobErrors(ctx, req.(*GroupJobErrorsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _JobService_PreviewFunction_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PreviewFunctionRequest)
 	if err := dec(in); err != nil {
@@ -1040,6 +1092,10 @@ var JobService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListJobErrors",
 			Handler:    _JobService_ListJobErrors_Handler,
+		},
+		{
+			MethodName: "GroupJobErrors",
+			Handler:    _JobService_GroupJobErrors_Handler,
 		},
 		{
 			MethodName: "PreviewFunction",

@@ -12,10 +12,11 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from leman import _locations, local
+from leman._error_groups import ErrorGrouping
 from leman._format import column_bindings, stored_documents, stored_functions, stored_logs, view_definitions
 from leman._format.stored_documents import Unreadable
 from leman._format.stored_functions import UdfDefinition
@@ -28,6 +29,8 @@ from leman._table_model import (
     IndexCoverage,
     ReasonCount,
     RowError,
+    RowErrorGroup,
+    RowErrorGroups,
     TableInfo,
     UdfInfo,
     ViewColumn,
@@ -420,20 +423,40 @@ def _maybe(seconds: float | None) -> datetime.datetime | None:
 
 
 _MANY = 100_000
+_AT_ONCE = 4096
 _FIELDS = tuple(field.name for field in dataclasses.fields(RowError))
 
 
 def local_errors(database: str, job_id: str, column: str, limit: int | None) -> list[RowError] | None:
     """Those of a job, and of one column where it is named, by row address; None: the services know, or say why not."""
+    nothing: list[RowError] = []
+    most = None if limit is None else max(limit, 0)
+    return _of_failed_rows(database, job_id, nothing, lambda uri: _read_errors(uri, job_id, column)[:most])
+
+
+def local_error_groups(
+    database: str, job_id: str, column: str, limit: int | None, examples: int
+) -> RowErrorGroups | None:
+    """Those of a job by what went wrong, and of one column where it is named; None: as for `local_errors`."""
+    return _of_failed_rows(
+        database, job_id, RowErrorGroups(), lambda uri: _group_errors(uri, job_id, column, limit, examples)
+    )
+
+
+_Read = TypeVar("_Read")
+
+
+def _of_failed_rows(database: str, job_id: str, nothing: _Read, read: Callable[[str], _Read]) -> _Read | None:
+    """What is read of the table of failed rows; None: the services know, or say why not."""
     known = local_jobs(database)
     job = next((job for job in known or () if job.job_id == job_id), None)
     if job is None:
         return None
     uri = f"{database}/{stored_logs.ERRORS}"
     if not os.path.isdir(uri):  # noqa: PTH112 - a str, as on the wire
-        return None if job.progress.rows_failed else []
+        return None if job.progress.rows_failed else nothing
     try:
-        return _read_errors(uri, job_id, column)[: None if limit is None else max(limit, 0)]
+        return read(uri)
     except (_ManyRows, LemanError, OSError, ValueError, LookupError, TypeError):
         return None
 
@@ -442,16 +465,48 @@ class _ManyRows(Exception):
     """More than are read at once."""
 
 
-def _read_errors(uri: str, job_id: str, column: str) -> list[RowError]:
+def _read_errors(uri: str, job_id: str, column: str, addresses: Iterable[int] | None = None) -> list[RowError]:
+    """Failed rows, each as it was stored last; `addresses`: only of these."""
+    last = {}
+    for row in _failed_rows(uri, job_id, column, _FIELDS, addresses).to_pylist():
+        row_id = row["row_id"] if row["row_id"] >= 0 else None
+        last[row["row_address"], row["column"]] = RowError(**{**row, "row_id": row_id})
+    return [last[place] for place in sorted(last)]
+
+
+def _failed_rows(
+    uri: str, job_id: str, column: str, names: Iterable[str], addresses: Iterable[int] | None = None
+) -> pa.Table:
     table = local.open_table(uri)
     # without the type of an error only the row's place is stored
     wanted = f"job_id = {sql_quoted(job_id)} AND error_type <> {sql_quoted(PLACE_ONLY)}"
     if column:
         wanted += f" AND column = {sql_quoted(column)}"
-    if table.count_rows(wanted) > _MANY:
+    if addresses is not None:
+        wanted += f" AND row_address IN ({', '.join(map(str, addresses))})"
+    elif table.count_rows(wanted) > _MANY:
         raise _ManyRows
-    last = {}
-    for row in table.to_table(list(_FIELDS), filter=wanted).to_pylist():
-        row_id = row["row_id"] if row["row_id"] >= 0 else None
-        last[row["row_address"], row["column"]] = RowError(**{**row, "row_id": row_id})
-    return [last[place] for place in sorted(last)]
+    return table.to_table(list(names), filter=wanted)
+
+
+def _group_errors(uri: str, job_id: str, column: str, limit: int | None, examples: int) -> RowErrorGroups:
+    rows = _failed_rows(uri, job_id, column, ("row_address", "column", "error_type", "error_message"))
+    places = zip(rows.column("row_address").to_pylist(), rows.column("column").to_pylist(), strict=True)
+    last = {place: number for number, place in enumerate(places)}
+    grouping: ErrorGrouping[tuple[int, str]] = ErrorGrouping()
+    ordered = sorted(last)
+    told = rows.select(["error_type", "error_message"]).take(pa.array([last[place] for place in ordered], pa.int64()))
+    for batch in told.to_batches(max_chunksize=_AT_ONCE):
+        for error_type, message in zip(*(values.to_pylist() for values in batch.columns), strict=True):
+            grouping.add(error_type, message, ordered[grouping.rows])
+    groups = grouping.largest_first()
+    chosen = groups[: None if limit is None else max(limit, 0)]
+    wanted = {place for group in chosen for place in group.examples[:examples]}
+    read = _read_errors(uri, job_id, column, {address for address, _ in wanted}) if wanted else []
+    by_place = {(error.row_address, error.column): error for error in read}
+    return RowErrorGroups(
+        (RowErrorGroup(*group[:3], tuple(by_place[place] for place in group.examples[:examples])) for group in chosen),
+        total=len(groups),
+        rows=grouping.rows,
+        rows_ungrouped=grouping.ungrouped,
+    )

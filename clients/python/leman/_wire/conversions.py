@@ -33,6 +33,7 @@ from leman._table_model import (
     RefreshPlan,
     RefreshPolicy,
     RowError,
+    RowErrorGroup,
     RowStates,
     StaleInput,
     TableInfo,
@@ -299,6 +300,12 @@ def row_error(message: jobs_pb2.RowError) -> RowError:
     """A failed row."""
     values = {f.name: getattr(message, f.name) for f in dataclasses.fields(RowError)}
     return RowError(**{**values, "row_id": or_none(message, "row_id")})
+
+
+def row_error_group(message: jobs_pb2.RowErrorGroup) -> RowErrorGroup:
+    """Failed rows with one cause."""
+    examples = tuple(row_error(example) for example in message.examples)
+    return RowErrorGroup(message.error_type, message.error_message, message.rows, examples)
 
 
 def udf_info(message: udf_pb2.UdfDefinition) -> UdfInfo:

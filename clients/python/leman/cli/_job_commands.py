@@ -8,17 +8,14 @@ Failed rows, counted by what went wrong.
 from __future__ import annotations
 
 import contextlib
-import re
 import warnings
-from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from leman._job_model import Job, JobState
-from leman._table_model import RowError
+from leman._table_model import RowErrorGroup, RowErrorGroups
 from leman.cli._backfill_commands import end, follow_job
 from leman.cli._options import (
     DatabaseArgument,
@@ -41,60 +38,27 @@ if TYPE_CHECKING:
     from leman._jobs import JobFuture
 
 
-_HEAD = 200
-#: What differs from row to row in one and the same failure: numbers, and what stands in quotes.
-_VARYING = re.compile(r"'[^']*'|\"[^\"]*\"|\b0x[0-9a-f]+\b|\d+(?:\.\d+)?")
-
-
-@dataclass(frozen=True, slots=True)
-class ErrorGroup:
-    """Rows on which the function failed alike. `message`: the first line of theirs, with what differs among them as
-    `…`; `example`: the address of one of them."""
-
-    error_type: str
-    message: str
-    rows: int
-    example: int
-
-
-def group_errors(errors: Iterable[RowError]) -> list[ErrorGroup]:
-    """By exception and first line of the message without numbers and quotations, the largest group first."""
-    counts: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], tuple[RowError, list[str]]] = {}
-    for error in errors:
-        line = error.error_message.strip().split("\n")[0]
-        key, values = (error.error_type, _VARYING.sub("…", line)), _VARYING.findall(line)
-        counts[key] += 1
-        _, common = first.setdefault(key, (error, values))
-        common[:] = [value if value == other else "…" for value, other in zip(common, values, strict=True)]
-    groups = []
-    for key, rows in counts.most_common():
-        error, common = first[key]
-        groups.append(ErrorGroup(key[0], message_head(error.error_message, common), rows, error.row_address))
-    return groups
-
-
-def message_head(message: str, values: Iterable[str]) -> str:
-    """The first line, cut, with these values in place of its numbers and quotations."""
-    left = iter(values)
-    line = _VARYING.sub(lambda _: next(left), message.strip().split("\n")[0])
-    return line if len(line) <= _HEAD else line[: _HEAD - 1] + "…"
-
-
-def print_groups(groups: list[ErrorGroup], limit: int, *, as_json: bool) -> None:
-    """The largest `limit` groups."""
-    shown = groups[:limit]
+def print_groups(groups: RowErrorGroups, *, as_json: bool) -> None:
+    """Failed rows by what went wrong, and how many groups the limit left out."""
     if as_json:
-        print_json(shown)
+        print_json([_described(group) for group in groups])
         return
     headings = ("rows", "error", "message", "for example")
-    print_table(headings, [(f"{g.rows:,}", g.error_type, g.message, _place(g.example)) for g in shown])
-    if len(groups) > len(shown):
-        print_line(f"and {len(groups) - len(shown):,} more kinds; --limit shows more")
+    print_table(headings, [(f"{g.rows:,}", g.error_type, g.error_message, _place(g)) for g in groups])
+    if groups.total > len(groups):
+        print_line(f"and {groups.total - len(groups):,} more kinds; --limit shows more")
+    if groups.rows_ungrouped:
+        print_line(f"and {groups.rows_ungrouped:,} rows of further kinds; --rows lists rows")
 
 
-def _place(address: int) -> str:
-    return f"fragment {address >> 32}, row {address & 0xFFFFFFFF}"
+def _described(group: RowErrorGroup) -> dict[str, object]:
+    shown = {"error_type": group.error_type, "message": group.error_message, "rows": group.rows}
+    return {**shown, "example": group.examples[0].row_address}
+
+
+def _place(group: RowErrorGroup) -> str:
+    example = group.examples[0]
+    return f"fragment {example.fragment_id}, row {example.offset}"
 
 
 #: What is said in the place of a result.
@@ -285,9 +249,10 @@ def errors(  # noqa: PLR0913 - a command's options, all by name
     """Counts the rows of a job for which the function failed, by exception and message, or lists them."""
     listed = rows or tracebacks
     with open_database(db, endpoint, token, tls_ca, direct=True) as database:
-        found = database.get_errors(job_id, column, limit if listed else None)
-    if not listed:
-        print_groups(group_errors(found), limit, as_json=as_json)
+        groups = None if listed else database.error_groups(job_id, column, limit)
+        found = database.get_errors(job_id, column, limit) if listed else []
+    if groups is not None:
+        print_groups(groups, as_json=as_json)
     elif as_json:
         print_json(found)
     elif tracebacks:

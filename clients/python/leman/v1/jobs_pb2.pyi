@@ -1852,6 +1852,134 @@ class RowError(_message.Message):
 Global___RowError: _TypeAlias = RowError  # noqa: Y015
 
 @_typing.final
+class GroupJobErrorsRequest(_message.Message):
+    """See JobService.GroupJobErrors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DATABASE_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    COLUMN_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    database: _builtins.str
+    """Name, path or uri of the database."""
+    job_id: _builtins.str
+    """The job."""
+    page_size: _builtins.int
+    """At most this many groups; 0: 100. More than 200 is read as 200."""
+    page_token: _builtins.str
+    """`next_page_token` of the page before; empty: the first page."""
+    column: _builtins.str
+    """Only rows of this column; empty: of all."""
+    examples: _builtins.int
+    """At most this many examples of each group, 0 to 5; unset: 1."""
+    def __init__(
+        self,
+        *,
+        database: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        column: _builtins.str = ...,
+        examples: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_examples", b"_examples", "examples", b"examples"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_examples", b"_examples", "column", b"column", "database", b"database", "examples", b"examples", "job_id", b"job_id", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__examples: _TypeAlias = _typing.Literal["examples"]  # noqa: Y015
+    _WhichOneofArgType__examples: _TypeAlias = _typing.Literal["_examples", b"_examples"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__examples) -> _WhichOneofReturnType__examples | None: ...
+
+Global___GroupJobErrorsRequest: _TypeAlias = GroupJobErrorsRequest  # noqa: Y015
+
+@_typing.final
+class GroupJobErrorsResponse(_message.Message):
+    """See JobService.GroupJobErrors."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    TOTAL_SIZE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    ROWS_UNGROUPED_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """For the next page; empty: this was the last."""
+    total_size: _builtins.int
+    """How many groups there are, on all pages."""
+    rows: _builtins.int
+    """How many rows were counted, in all groups and in none."""
+    rows_ungrouped: _builtins.int
+    """Of these, rows in no group: after 10,000 groups, a row that fits none of them is counted here."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowErrorGroup]:
+        """One page, the largest group first. Among equals, the group that has the row with the lowest address."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """On the first page: what of the database's failed rows was damaged or is missing, for people. Rows may be missing here."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[Global___RowErrorGroup] | None = ...,
+        next_page_token: _builtins.str = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+        total_size: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        rows_ungrouped: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "next_page_token", b"next_page_token", "rows", b"rows", "rows_ungrouped", b"rows_ungrouped", "total_size", b"total_size", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupJobErrorsResponse: _TypeAlias = GroupJobErrorsResponse  # noqa: Y015
+
+@_typing.final
+class RowErrorGroup(_message.Message):
+    """Rows of a job on which the function failed alike."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_TYPE_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    EXAMPLES_FIELD_NUMBER: _builtins.int
+    error_type: _builtins.str
+    """See RowError.error_type."""
+    error_message: _builtins.str
+    """The first line of their messages, with `…` in place of each number and quoted text in which they differ; at most 200
+    characters.
+    """
+    rows: _builtins.int
+    """How many there are."""
+    @_builtins.property
+    def examples(self) -> _containers.RepeatedCompositeFieldContainer[Global___RowError]:
+        """The first few of them, by row address."""
+
+    def __init__(
+        self,
+        *,
+        error_type: _builtins.str = ...,
+        error_message: _builtins.str = ...,
+        rows: _builtins.int = ...,
+        examples: _abc.Iterable[Global___RowError] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_message", b"error_message", "error_type", b"error_type", "examples", b"examples", "rows", b"rows"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowErrorGroup: _TypeAlias = RowErrorGroup  # noqa: Y015
+
+@_typing.final
 class PreviewFunctionRequest(_message.Message):
     """See JobService.PreviewFunction."""
 

@@ -126,6 +126,11 @@ class JobServiceStub(object):
                 request_serializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.SerializeToString,
                 response_deserializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsResponse.FromString,
                 _registered_method=True)
+        self.GroupJobErrors = channel.unary_unary(
+                '/leman.v1.JobService/GroupJobErrors',
+                request_serializer=leman_dot_v1_dot_jobs__pb2.GroupJobErrorsRequest.SerializeToString,
+                response_deserializer=leman_dot_v1_dot_jobs__pb2.GroupJobErrorsResponse.FromString,
+                _registered_method=True)
         self.PreviewFunction = channel.unary_unary(
                 '/leman.v1.JobService/PreviewFunction',
                 request_serializer=leman_dot_v1_dot_jobs__pb2.PreviewFunctionRequest.SerializeToString,
@@ -400,6 +405,21 @@ class JobServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GroupJobErrors(self, request, context):
+        """Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+        one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+        ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+        the first page.
+        * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def PreviewFunction(self, request, context):
         """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
         read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
@@ -505,6 +525,11 @@ def add_JobServiceServicer_to_server(servicer, server):
                     servicer.ListJobErrors,
                     request_deserializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.FromString,
                     response_serializer=leman_dot_v1_dot_jobs__pb2.ListJobErrorsResponse.SerializeToString,
+            ),
+            'GroupJobErrors': grpc.unary_unary_rpc_method_handler(
+                    servicer.GroupJobErrors,
+                    request_deserializer=leman_dot_v1_dot_jobs__pb2.GroupJobErrorsRequest.FromString,
+                    response_serializer=leman_dot_v1_dot_jobs__pb2.GroupJobErrorsResponse.SerializeToString,
             ),
             'PreviewFunction': grpc.unary_unary_rpc_method_handler(
                     servicer.PreviewFunction,
@@ -890,6 +915,33 @@ class JobService(object):
             '/leman.v1.JobService/ListJobErrors',
             leman_dot_v1_dot_jobs__pb2.ListJobErrorsRequest.SerializeToString,
             leman_dot_v1_dot_jobs__pb2.ListJobErrorsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GroupJobErrors(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/leman.v1.JobService/GroupJobErrors',
+            leman_dot_v1_dot_jobs__pb2.GroupJobErrorsRequest.SerializeToString,
+            leman_dot_v1_dot_jobs__pb2.GroupJobErrorsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -245,6 +245,17 @@ class JobServiceStub:
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
     """
+    GroupJobErrors: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.GroupJobErrorsRequest, _jobs_pb2.GroupJobErrorsResponse]
+    """Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+    one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+    ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+      the first page.
+    * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+    """
     PreviewFunction: _grpc.UnaryUnaryMultiCallable[_jobs_pb2.PreviewFunctionRequest, _jobs_pb2.PreviewFunctionResponse]
     """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
     read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
@@ -496,6 +507,17 @@ class JobServiceAsyncStub(JobServiceStub):
     * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
     * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
       the first page.
+    """
+    GroupJobErrors: _aio.UnaryUnaryMultiCallable[_jobs_pb2.GroupJobErrorsRequest, _jobs_pb2.GroupJobErrorsResponse]  # type: ignore[assignment]
+    """Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+    one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+    ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+
+    Errors:
+    * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+    * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+      the first page.
+    * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
     """
     PreviewFunction: _aio.UnaryUnaryMultiCallable[_jobs_pb2.PreviewFunctionRequest, _jobs_pb2.PreviewFunctionResponse]  # type: ignore[assignment]
     """Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
@@ -823,6 +845,23 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
           the first page.
+        """
+
+    @_abc_1.abstractmethod
+    def GroupJobErrors(
+        self,
+        request: _jobs_pb2.GroupJobErrorsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_jobs_pb2.GroupJobErrorsResponse, _abc.Awaitable[_jobs_pb2.GroupJobErrorsResponse]]:
+        """Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+        one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+        ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+
+        Errors:
+        * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+        * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+          the first page.
+        * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
         """
 
     @_abc_1.abstractmethod

@@ -130,6 +130,10 @@ export const serviceConfig = {
         },
         {
           service: "leman.v1.JobService",
+          method: "GroupJobErrors",
+        },
+        {
+          service: "leman.v1.JobService",
           method: "PreviewFunction",
         },
         {

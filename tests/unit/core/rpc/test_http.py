@@ -133,6 +133,7 @@ def test_get_is_for_methods_that_run_nothing_and_cost_little():
         *("DatabaseService/GetDatabase", "DatabaseService/ListDatabases"),
         *("InfoService/GetInfo", "/grpc.health.v1.Health/Check"),
         *("JobService/GetJob", "JobService/ListJobs", "JobService/ListJobErrors"),
+        "JobService/GroupJobErrors",
     }
 
 

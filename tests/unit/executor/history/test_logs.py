@@ -131,6 +131,36 @@ def test_a_page_reads_its_own_rows_and_the_listing_once(tmp_path, monkeypatch, n
     assert sorted(scanned) == sorted([*("job_id", "row_address"), *("job_id", "column", "row_address", "error_type")])
 
 
+@pytest.mark.parametrize("near", [True, False])
+def test_groups_count_each_failed_row_once_and_read_no_traceback(tmp_path, monkeypatch, near):
+    """A row counts as it was stored last. What is only a place counts in no group, and other jobs' rows neither."""
+    JobHistory(str(tmp_path)).prepare()
+    if not near:
+        monkeypatch.setattr(failed_row_pages, "_ROWS_NEAR", 0)
+    monkeypatch.setattr(failed_row_pages, "_GROUPED_AT_ONCE", 7)
+    uri = errors_uri(str(tmp_path))
+    JobErrors(uri, "job-1", "y", "1").store([failure(n, f"first {n}") for n in range(20)])
+    JobErrors(uri, "job-1", "y", "1").store([failure(n, f"again {n}") for n in (19, 3, 4)])
+    JobErrors(uri, "job-1", "z", "1").store([failure(0, "first 0")])
+    JobErrors(uri, "job-1", "y", "1", store_messages=False).store([failure(30, "private")])
+    JobErrors(uri, "job-2", "y", "1").store([failure(40, "first 40")])
+    read: list[str] = []
+    batch = Snapshot.batch
+    monkeypatch.setattr(Snapshot, "batch", lambda self, names, places: read.extend(names) or batch(self, names, places))
+    errors = FailedRowPages(str(tmp_path))
+    page = errors.groups("job-1", "", 0, 10, 2)
+    assert [(g.message, g.rows) for g in page.groups] == [("first …", 18), ("again …", 3)]
+    assert [[e.row_address for e in g.examples] for g in page.groups] == [[0, 0], [3, 4]]
+    assert (page.total, page.rows, page.ungrouped) == (2, 21, 0)
+    assert "traceback" not in read
+    assert [(g.message, g.rows) for g in errors.groups("job-1", "z", 0, 10, 2).groups] == [("first 0", 1)]
+    JobErrors(uri, "job-1", "y", "1").store([failure(50, "new")])
+    assert [g.message for g in errors.groups("job-1", "", 1, 10, 0).groups] == ["again …"], "as the first page was"
+    assert [g.message for g in errors.groups("job-1", "", 0, 10, 0).groups] == ["first …", "again …", "new"]
+    errors.remove("job-1")
+    assert errors.groups("job-1", "", 0, 10, 2) == ([], 0, 0, 0)
+
+
 def test_a_page_reads_the_zones_that_have_its_rows(tmp_path, monkeypatch):
     """Of many failed rows no listing is made: neither for the first page nor for one in their middle."""
     JobHistory(str(tmp_path)).prepare()

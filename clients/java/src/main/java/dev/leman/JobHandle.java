@@ -7,6 +7,7 @@ import dev.leman.v1.CancelJobResponse;
 import dev.leman.v1.DeleteJobRequest;
 import dev.leman.v1.GetJobRequest;
 import dev.leman.v1.GetJobResponse;
+import dev.leman.v1.GroupJobErrorsRequest;
 import dev.leman.v1.Job;
 import dev.leman.v1.JobServiceGrpc;
 import dev.leman.v1.ListJobErrorsRequest;
@@ -17,6 +18,7 @@ import dev.leman.v1.ResumeJobRequest;
 import dev.leman.v1.ResumeJobResponse;
 import dev.leman.v1.RetryJobRequest;
 import dev.leman.v1.RowError;
+import dev.leman.v1.RowErrorGroup;
 import dev.leman.v1.UpdateJobRequest;
 import dev.leman.v1.UpdateJobResponse;
 import java.time.Duration;
@@ -299,6 +301,31 @@ public final class JobHandle {
                 JobServiceGrpc.getListJobErrorsMethod(),
                 request.clone().setPageToken(token).setPageSize(size).build(),
                 answer -> new Pages.Page<>(answer.getErrorsList(), answer.getNextPageToken())));
+  }
+
+  /**
+   * The rows on which the function failed by what went wrong, the largest group first. The service
+   * counts: no row is fetched but an example of each group.
+   */
+  public Pages<RowErrorGroup> errorGroups() {
+    return errorGroups("", 1);
+  }
+
+  /** As {@link #errorGroups()}, of one column, with 0 to 5 examples of each group. */
+  public Pages<RowErrorGroup> errorGroups(String column, int examples) {
+    Arguments.given("column", column);
+    GroupJobErrorsRequest.Builder request =
+        GroupJobErrorsRequest.newBuilder()
+            .setDatabase(database)
+            .setJobId(id)
+            .setColumn(column)
+            .setExamples(examples);
+    return new Pages<>(
+        (token, size) ->
+            connections.unary(
+                JobServiceGrpc.getGroupJobErrorsMethod(),
+                request.clone().setPageToken(token).setPageSize(size).build(),
+                answer -> new Pages.Page<>(answer.getGroupsList(), answer.getNextPageToken())));
   }
 
   @Override

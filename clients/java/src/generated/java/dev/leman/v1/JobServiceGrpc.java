@@ -453,6 +453,38 @@ public final class JobServiceGrpc {
     return getListJobErrorsMethod;
   }
 
+  private static volatile io.grpc.MethodDescriptor<dev.leman.v1.GroupJobErrorsRequest,
+      dev.leman.v1.GroupJobErrorsResponse> getGroupJobErrorsMethod;
+
+  @io.grpc.stub.annotations.RpcMethod(
+      fullMethodName = SERVICE_NAME + '/' + "GroupJobErrors",
+      requestType = dev.leman.v1.GroupJobErrorsRequest.class,
+      responseType = dev.leman.v1.GroupJobErrorsResponse.class,
+      methodType = io.grpc.MethodDescriptor.MethodType.UNARY)
+  public static io.grpc.MethodDescriptor<dev.leman.v1.GroupJobErrorsRequest,
+      dev.leman.v1.GroupJobErrorsResponse> getGroupJobErrorsMethod() {
+    io.grpc.MethodDescriptor<dev.leman.v1.GroupJobErrorsRequest, dev.leman.v1.GroupJobErrorsResponse> getGroupJobErrorsMethod;
+    if ((getGroupJobErrorsMethod = JobServiceGrpc.getGroupJobErrorsMethod) == null) {
+      synchronized (JobServiceGrpc.class) {
+        if ((getGroupJobErrorsMethod = JobServiceGrpc.getGroupJobErrorsMethod) == null) {
+          JobServiceGrpc.getGroupJobErrorsMethod = getGroupJobErrorsMethod =
+              io.grpc.MethodDescriptor.<dev.leman.v1.GroupJobErrorsRequest, dev.leman.v1.GroupJobErrorsResponse>newBuilder()
+              .setType(io.grpc.MethodDescriptor.MethodType.UNARY)
+              .setFullMethodName(generateFullMethodName(SERVICE_NAME, "GroupJobErrors"))
+              .setSafe(true)
+              .setSampledToLocalTracing(true)
+              .setRequestMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.GroupJobErrorsRequest.getDefaultInstance()))
+              .setResponseMarshaller(io.grpc.protobuf.ProtoUtils.marshaller(
+                  dev.leman.v1.GroupJobErrorsResponse.getDefaultInstance()))
+              .setSchemaDescriptor(new JobServiceMethodDescriptorSupplier("GroupJobErrors"))
+              .build();
+        }
+      }
+    }
+    return getGroupJobErrorsMethod;
+  }
+
   private static volatile io.grpc.MethodDescriptor<dev.leman.v1.PreviewFunctionRequest,
       dev.leman.v1.PreviewFunctionResponse> getPreviewFunctionMethod;
 
@@ -833,6 +865,23 @@ public final class JobServiceGrpc {
     default void listJobErrors(dev.leman.v1.ListJobErrorsRequest request,
         io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse> responseObserver) {
       io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getListJobErrorsMethod(), responseObserver);
+    }
+
+    /**
+     * <pre>
+     * Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+     * one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+     * ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+     * </pre>
+     */
+    default void groupJobErrors(dev.leman.v1.GroupJobErrorsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.GroupJobErrorsResponse> responseObserver) {
+      io.grpc.stub.ServerCalls.asyncUnimplementedUnaryCall(getGroupJobErrorsMethod(), responseObserver);
     }
 
     /**
@@ -1231,6 +1280,24 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
+     * Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+     * one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+     * ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+     * </pre>
+     */
+    public void groupJobErrors(dev.leman.v1.GroupJobErrorsRequest request,
+        io.grpc.stub.StreamObserver<dev.leman.v1.GroupJobErrorsResponse> responseObserver) {
+      io.grpc.stub.ClientCalls.asyncUnaryCall(
+          getChannel().newCall(getGroupJobErrorsMethod(), getCallOptions()), request, responseObserver);
+    }
+
+    /**
+     * <pre>
      * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
      * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
      * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
@@ -1573,6 +1640,23 @@ public final class JobServiceGrpc {
     public dev.leman.v1.ListJobErrorsResponse listJobErrors(dev.leman.v1.ListJobErrorsRequest request) throws io.grpc.StatusException {
       return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
           getChannel(), getListJobErrorsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
+     * Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+     * one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+     * ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+     * </pre>
+     */
+    public dev.leman.v1.GroupJobErrorsResponse groupJobErrors(dev.leman.v1.GroupJobErrorsRequest request) throws io.grpc.StatusException {
+      return io.grpc.stub.ClientCalls.blockingV2UnaryCall(
+          getChannel(), getGroupJobErrorsMethod(), getCallOptions(), request);
     }
 
     /**
@@ -1921,6 +2005,23 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
+     * Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+     * one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+     * ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+     * </pre>
+     */
+    public dev.leman.v1.GroupJobErrorsResponse groupJobErrors(dev.leman.v1.GroupJobErrorsRequest request) {
+      return io.grpc.stub.ClientCalls.blockingUnaryCall(
+          getChannel(), getGroupJobErrorsMethod(), getCallOptions(), request);
+    }
+
+    /**
+     * <pre>
      * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
      * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
      * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
@@ -2257,6 +2358,24 @@ public final class JobServiceGrpc {
 
     /**
      * <pre>
+     * Counts the rows of a job for which the function failed, by what went wrong: rows with the same class of exception are
+     * one group where the first lines of their messages differ in numbers and quoted texts alone. The rows are those of
+     * ListJobErrors. What of them is lost, as files were damaged or removed, `warnings` say.
+     * Errors:
+     * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
+     * * `INVALID_ARGUMENT` (BAD_PAGE_SIZE, BAD_PAGE_TOKEN): a negative size, or a token of another listing; begin with
+     *   the first page.
+     * * `INVALID_ARGUMENT` (BAD_NUMBER): `examples` is negative or above 5; give a number within its bounds.
+     * </pre>
+     */
+    public com.google.common.util.concurrent.ListenableFuture<dev.leman.v1.GroupJobErrorsResponse> groupJobErrors(
+        dev.leman.v1.GroupJobErrorsRequest request) {
+      return io.grpc.stub.ClientCalls.futureUnaryCall(
+          getChannel().newCall(getGroupJobErrorsMethod(), getCallOptions()), request);
+    }
+
+    /**
+     * <pre>
      * Tries a function on a few rows of a table, and tells what it gives, what it raises and how long it takes. The rows are
      * read, given to the function and converted as by a job, in a function process of the executor's machine, without Spark.
      * Nothing is written: no column, no checkpoint, no version, no job; a function that comes with the request is not
@@ -2309,7 +2428,8 @@ public final class JobServiceGrpc {
   private static final int METHODID_DELETE_JOB = 10;
   private static final int METHODID_RETRY_JOB = 11;
   private static final int METHODID_LIST_JOB_ERRORS = 12;
-  private static final int METHODID_PREVIEW_FUNCTION = 13;
+  private static final int METHODID_GROUP_JOB_ERRORS = 13;
+  private static final int METHODID_PREVIEW_FUNCTION = 14;
 
   private static final class MethodHandlers<Req, Resp> implements
       io.grpc.stub.ServerCalls.UnaryMethod<Req, Resp>,
@@ -2379,6 +2499,10 @@ public final class JobServiceGrpc {
         case METHODID_LIST_JOB_ERRORS:
           serviceImpl.listJobErrors((dev.leman.v1.ListJobErrorsRequest) request,
               (io.grpc.stub.StreamObserver<dev.leman.v1.ListJobErrorsResponse>) responseObserver);
+          break;
+        case METHODID_GROUP_JOB_ERRORS:
+          serviceImpl.groupJobErrors((dev.leman.v1.GroupJobErrorsRequest) request,
+              (io.grpc.stub.StreamObserver<dev.leman.v1.GroupJobErrorsResponse>) responseObserver);
           break;
         case METHODID_PREVIEW_FUNCTION:
           serviceImpl.previewFunction((dev.leman.v1.PreviewFunctionRequest) request,
@@ -2494,6 +2618,13 @@ public final class JobServiceGrpc {
               dev.leman.v1.ListJobErrorsResponse>(
                 service, METHODID_LIST_JOB_ERRORS)))
         .addMethod(
+          getGroupJobErrorsMethod(),
+          io.grpc.stub.ServerCalls.asyncUnaryCall(
+            new MethodHandlers<
+              dev.leman.v1.GroupJobErrorsRequest,
+              dev.leman.v1.GroupJobErrorsResponse>(
+                service, METHODID_GROUP_JOB_ERRORS)))
+        .addMethod(
           getPreviewFunctionMethod(),
           io.grpc.stub.ServerCalls.asyncUnaryCall(
             new MethodHandlers<
@@ -2561,6 +2692,7 @@ public final class JobServiceGrpc {
               .addMethod(getDeleteJobMethod())
               .addMethod(getRetryJobMethod())
               .addMethod(getListJobErrorsMethod())
+              .addMethod(getGroupJobErrorsMethod())
               .addMethod(getPreviewFunctionMethod())
               .build();
         }

@@ -216,6 +216,21 @@ public final class JobsProto {
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
       internal_static_leman_v1_RowError_fieldAccessorTable;
   static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_GroupJobErrorsRequest_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_GroupJobErrorsRequest_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_GroupJobErrorsResponse_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_GroupJobErrorsResponse_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
+    internal_static_leman_v1_RowErrorGroup_descriptor;
+  static final 
+    com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
+      internal_static_leman_v1_RowErrorGroup_fieldAccessorTable;
+  static final com.google.protobuf.Descriptors.Descriptor
     internal_static_leman_v1_PreviewFunctionRequest_descriptor;
   static final 
     com.google.protobuf.GeneratedMessageV3.FieldAccessorTable
@@ -421,82 +436,95 @@ public final class JobsProto {
       "\nerror_type\030\004 \001(\t\022\025\n\rerror_message\030\005 \001(\t" +
       "\022\021\n\ttraceback\030\006 \001(\t\022\017\n\007attempt\030\007 \001(\005\022\023\n\006" +
       "row_id\030\010 \001(\003H\000\210\001\001\022\023\n\013udf_version\030\t \001(\tB\t" +
-      "\n\007_row_id\"\266\004\n\026PreviewFunctionRequest\022!\n\005" +
-      "table\030\001 \001(\0132\022.leman.v1.TableRef\022\016\n\006colum" +
-      "n\030\002 \001(\t\022\037\n\003udf\030\003 \001(\0132\020.leman.v1.UdfRefH\000" +
-      "\022-\n\ndefinition\030\004 \001(\0132\027.leman.v1.UdfDefin" +
-      "itionH\000\022\030\n\016sql_expression\030\005 \001(\tH\000\022\016\n\006bun" +
-      "dle\030\006 \001(\014\022\025\n\rinput_columns\030\007 \003(\t\022\r\n\005wher" +
-      "e\030\010 \001(\t\022\026\n\014read_version\030\t \001(\003H\001\022\022\n\010read_" +
-      "tag\030\n \001(\tH\001\022\021\n\004rows\030\013 \001(\005H\002\210\001\001\022*\n\007timeou" +
-      "t\030\014 \001(\0132\031.google.protobuf.Duration\022\030\n\013co" +
-      "ncurrency\030\r \001(\005H\003\210\001\001\022+\n\014error_policy\030\016 \001" +
-      "(\0132\025.leman.v1.ErrorPolicy\022;\n\003env\030\017 \003(\0132)" +
-      ".leman.v1.PreviewFunctionRequest.EnvEntr" +
-      "yB\003\200\001\001\032*\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005value" +
-      "\030\002 \001(\t:\0028\001B\n\n\010functionB\t\n\007versionB\007\n\005_ro" +
-      "wsB\016\n\014_concurrency\"\304\003\n\027PreviewFunctionRe" +
-      "sponse\022\035\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRef\022\025\n" +
-      "\rinput_columns\030\002 \003(\t\022\024\n\014read_version\030\003 \001" +
-      "(\003\022\r\n\005where\030\004 \001(\t\022\"\n\004rows\030\005 \003(\0132\024.leman." +
-      "v1.PreviewRow\022\016\n\006values\030\006 \001(\014\022\030\n\020columns" +
-      "_left_out\030\007 \003(\t\022\025\n\routput_schema\030\010 \001(\014\0225" +
-      "\n\022json_output_schema\030\t \001(\0132\031.leman.v1.Js" +
-      "onArrowSchema\0222\n\017set_up_duration\030\n \001(\0132\031" +
-      ".google.protobuf.Duration\022\017\n\007printed\030\013 \001" +
-      "(\t\022\032\n\022printed_size_bytes\030\014 \001(\003\022\021\n\ttimed_" +
-      "out\030\r \001(\010\022\r\n\005fails\030\016 \001(\010\022/\n\nprojection\030\017" +
-      " \001(\0132\033.leman.v1.PreviewProjection\"\314\002\n\nPr" +
-      "eviewRow\022)\n\005state\030\001 \001(\0162\032.leman.v1.Previ" +
-      "ewRow.State\022\023\n\013row_address\030\002 \001(\004\022\023\n\006row_" +
-      "id\030\003 \001(\004H\000\210\001\001\022\016\n\006inputs\030\004 \003(\t\022\016\n\006output\030" +
-      "\005 \001(\t\022*\n\007elapsed\030\006 \001(\0132\031.google.protobuf" +
-      ".Duration\022%\n\005error\030\007 \001(\0132\026.leman.v1.Prev" +
-      "iewError\"k\n\005State\022\025\n\021STATE_UNSPECIFIED\020\000" +
-      "\022\022\n\016STATE_COMPUTED\020\001\022\020\n\014STATE_FAILED\020\002\022\017" +
-      "\n\013STATE_FAILS\020\003\022\024\n\020STATE_UNFINISHED\020\004B\t\n" +
-      "\007_row_id\"X\n\014PreviewError\022\022\n\nerror_type\030\001" +
-      " \001(\t\022\017\n\007message\030\002 \001(\t\022\021\n\ttraceback\030\003 \001(\t" +
-      "\022\020\n\010attempts\030\004 \001(\005\"\250\001\n\021PreviewProjection" +
-      "\022\027\n\017rows_to_compute\030\001 \001(\003\0223\n\020duration_pe" +
-      "r_row\030\002 \001(\0132\031.google.protobuf.Duration\022\017" +
-      "\n\007workers\030\003 \001(\005\0224\n\021expected_duration\030\004 \001" +
-      "(\0132\031.google.protobuf.Duration*]\n\010JobOrde" +
-      "r\022\031\n\025JOB_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_ORDE" +
-      "R_NEWEST_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST_FIR" +
-      "ST\020\0022\232\t\n\nJobService\022L\n\tCreateJob\022\032.leman" +
-      ".v1.CreateJobRequest\032\033.leman.v1.CreateJo" +
-      "bResponse\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman.v1.G" +
-      "etJobRequest\032\030.leman.v1.GetJobResponse\"\t" +
-      "\220\002\001\262\336\"\002\010\001\022L\n\010ListJobs\022\031.leman.v1.ListJob" +
-      "sRequest\032\032.leman.v1.ListJobsResponse\"\t\220\002" +
-      "\001\262\336\"\002\010\001\022N\n\010WatchJob\022\031.leman.v1.WatchJobR" +
-      "equest\032\032.leman.v1.WatchJobResponse\"\t\220\002\001\262" +
-      "\336\"\002\010\0010\001\022K\n\007WaitJob\022\030.leman.v1.WaitJobReq" +
-      "uest\032\031.leman.v1.WaitJobResponse\"\013\220\002\002\262\336\"\004" +
-      "\010\001 \001\022O\n\tUpdateJob\022\032.leman.v1.UpdateJobRe" +
-      "quest\032\033.leman.v1.UpdateJobResponse\"\t\220\002\002\262" +
-      "\336\"\002\010\002\022O\n\tCancelJob\022\032.leman.v1.CancelJobR" +
-      "equest\032\033.leman.v1.CancelJobResponse\"\t\220\002\002" +
-      "\262\336\"\002\010\002\022L\n\010PauseJob\022\031.leman.v1.PauseJobRe" +
-      "quest\032\032.leman.v1.PauseJobResponse\"\t\220\002\002\262\336" +
-      "\"\002\010\002\022O\n\tResumeJob\022\032.leman.v1.ResumeJobRe" +
-      "quest\032\033.leman.v1.ResumeJobResponse\"\t\220\002\002\262" +
-      "\336\"\002\010\002\022R\n\nCancelJobs\022\033.leman.v1.CancelJob" +
-      "sRequest\032\034.leman.v1.CancelJobsResponse\"\t" +
-      "\220\002\002\262\336\"\002\010\002\022O\n\tDeleteJob\022\032.leman.v1.Delete" +
-      "JobRequest\032\033.leman.v1.DeleteJobResponse\"" +
-      "\t\220\002\002\262\336\"\002\010\003\022I\n\010RetryJob\022\031.leman.v1.RetryJ" +
-      "obRequest\032\032.leman.v1.RetryJobResponse\"\006\262" +
-      "\336\"\002\010\002\022[\n\rListJobErrors\022\036.leman.v1.ListJo" +
-      "bErrorsRequest\032\037.leman.v1.ListJobErrorsR" +
-      "esponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFunction\022 ." +
-      "leman.v1.PreviewFunctionRequest\032!.leman." +
-      "v1.PreviewFunctionResponse\"%\220\002\002\262\336\"\036\010\003\032\030d" +
-      "efinition.python_bundle \001Bb\n\014dev.leman.v" +
-      "1B\tJobsProtoP\001Z\035leman.dev/go/leman/v1;le" +
-      "manv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V1\352\002\tLema" +
-      "n::V1b\006proto3"
+      "\n\007_row_id\"\224\001\n\025GroupJobErrorsRequest\022\020\n\010d" +
+      "atabase\030\001 \001(\t\022\016\n\006job_id\030\002 \001(\t\022\021\n\tpage_si" +
+      "ze\030\003 \001(\005\022\022\n\npage_token\030\004 \001(\t\022\016\n\006column\030\005" +
+      " \001(\t\022\025\n\010examples\030\006 \001(\005H\000\210\001\001B\013\n\t_examples" +
+      "\"\246\001\n\026GroupJobErrorsResponse\022\'\n\006groups\030\001 " +
+      "\003(\0132\027.leman.v1.RowErrorGroup\022\027\n\017next_pag" +
+      "e_token\030\002 \001(\t\022\020\n\010warnings\030\003 \003(\t\022\022\n\ntotal" +
+      "_size\030\004 \001(\003\022\014\n\004rows\030\005 \001(\003\022\026\n\016rows_ungrou" +
+      "ped\030\006 \001(\003\"n\n\rRowErrorGroup\022\022\n\nerror_type" +
+      "\030\001 \001(\t\022\025\n\rerror_message\030\002 \001(\t\022\014\n\004rows\030\003 " +
+      "\001(\003\022$\n\010examples\030\004 \003(\0132\022.leman.v1.RowErro" +
+      "r\"\266\004\n\026PreviewFunctionRequest\022!\n\005table\030\001 " +
+      "\001(\0132\022.leman.v1.TableRef\022\016\n\006column\030\002 \001(\t\022" +
+      "\037\n\003udf\030\003 \001(\0132\020.leman.v1.UdfRefH\000\022-\n\ndefi" +
+      "nition\030\004 \001(\0132\027.leman.v1.UdfDefinitionH\000\022" +
+      "\030\n\016sql_expression\030\005 \001(\tH\000\022\016\n\006bundle\030\006 \001(" +
+      "\014\022\025\n\rinput_columns\030\007 \003(\t\022\r\n\005where\030\010 \001(\t\022" +
+      "\026\n\014read_version\030\t \001(\003H\001\022\022\n\010read_tag\030\n \001(" +
+      "\tH\001\022\021\n\004rows\030\013 \001(\005H\002\210\001\001\022*\n\007timeout\030\014 \001(\0132" +
+      "\031.google.protobuf.Duration\022\030\n\013concurrenc" +
+      "y\030\r \001(\005H\003\210\001\001\022+\n\014error_policy\030\016 \001(\0132\025.lem" +
+      "an.v1.ErrorPolicy\022;\n\003env\030\017 \003(\0132).leman.v" +
+      "1.PreviewFunctionRequest.EnvEntryB\003\200\001\001\032*" +
+      "\n\010EnvEntry\022\013\n\003key\030\001 \001(\t\022\r\n\005value\030\002 \001(\t:\002" +
+      "8\001B\n\n\010functionB\t\n\007versionB\007\n\005_rowsB\016\n\014_c" +
+      "oncurrency\"\304\003\n\027PreviewFunctionResponse\022\035" +
+      "\n\003udf\030\001 \001(\0132\020.leman.v1.UdfRef\022\025\n\rinput_c" +
+      "olumns\030\002 \003(\t\022\024\n\014read_version\030\003 \001(\003\022\r\n\005wh" +
+      "ere\030\004 \001(\t\022\"\n\004rows\030\005 \003(\0132\024.leman.v1.Previ" +
+      "ewRow\022\016\n\006values\030\006 \001(\014\022\030\n\020columns_left_ou" +
+      "t\030\007 \003(\t\022\025\n\routput_schema\030\010 \001(\014\0225\n\022json_o" +
+      "utput_schema\030\t \001(\0132\031.leman.v1.JsonArrowS" +
+      "chema\0222\n\017set_up_duration\030\n \001(\0132\031.google." +
+      "protobuf.Duration\022\017\n\007printed\030\013 \001(\t\022\032\n\022pr" +
+      "inted_size_bytes\030\014 \001(\003\022\021\n\ttimed_out\030\r \001(" +
+      "\010\022\r\n\005fails\030\016 \001(\010\022/\n\nprojection\030\017 \001(\0132\033.l" +
+      "eman.v1.PreviewProjection\"\314\002\n\nPreviewRow" +
+      "\022)\n\005state\030\001 \001(\0162\032.leman.v1.PreviewRow.St" +
+      "ate\022\023\n\013row_address\030\002 \001(\004\022\023\n\006row_id\030\003 \001(\004" +
+      "H\000\210\001\001\022\016\n\006inputs\030\004 \003(\t\022\016\n\006output\030\005 \001(\t\022*\n" +
+      "\007elapsed\030\006 \001(\0132\031.google.protobuf.Duratio" +
+      "n\022%\n\005error\030\007 \001(\0132\026.leman.v1.PreviewError" +
+      "\"k\n\005State\022\025\n\021STATE_UNSPECIFIED\020\000\022\022\n\016STAT" +
+      "E_COMPUTED\020\001\022\020\n\014STATE_FAILED\020\002\022\017\n\013STATE_" +
+      "FAILS\020\003\022\024\n\020STATE_UNFINISHED\020\004B\t\n\007_row_id" +
+      "\"X\n\014PreviewError\022\022\n\nerror_type\030\001 \001(\t\022\017\n\007" +
+      "message\030\002 \001(\t\022\021\n\ttraceback\030\003 \001(\t\022\020\n\010atte" +
+      "mpts\030\004 \001(\005\"\250\001\n\021PreviewProjection\022\027\n\017rows" +
+      "_to_compute\030\001 \001(\003\0223\n\020duration_per_row\030\002 " +
+      "\001(\0132\031.google.protobuf.Duration\022\017\n\007worker" +
+      "s\030\003 \001(\005\0224\n\021expected_duration\030\004 \001(\0132\031.goo" +
+      "gle.protobuf.Duration*]\n\010JobOrder\022\031\n\025JOB" +
+      "_ORDER_UNSPECIFIED\020\000\022\032\n\026JOB_ORDER_NEWEST" +
+      "_FIRST\020\001\022\032\n\026JOB_ORDER_OLDEST_FIRST\020\0022\372\t\n" +
+      "\nJobService\022L\n\tCreateJob\022\032.leman.v1.Crea" +
+      "teJobRequest\032\033.leman.v1.CreateJobRespons" +
+      "e\"\006\262\336\"\002\010\002\022F\n\006GetJob\022\027.leman.v1.GetJobReq" +
+      "uest\032\030.leman.v1.GetJobResponse\"\t\220\002\001\262\336\"\002\010" +
+      "\001\022L\n\010ListJobs\022\031.leman.v1.ListJobsRequest" +
+      "\032\032.leman.v1.ListJobsResponse\"\t\220\002\001\262\336\"\002\010\001\022" +
+      "N\n\010WatchJob\022\031.leman.v1.WatchJobRequest\032\032" +
+      ".leman.v1.WatchJobResponse\"\t\220\002\001\262\336\"\002\010\0010\001\022" +
+      "K\n\007WaitJob\022\030.leman.v1.WaitJobRequest\032\031.l" +
+      "eman.v1.WaitJobResponse\"\013\220\002\002\262\336\"\004\010\001 \001\022O\n\t" +
+      "UpdateJob\022\032.leman.v1.UpdateJobRequest\032\033." +
+      "leman.v1.UpdateJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n" +
+      "\tCancelJob\022\032.leman.v1.CancelJobRequest\032\033" +
+      ".leman.v1.CancelJobResponse\"\t\220\002\002\262\336\"\002\010\002\022L" +
+      "\n\010PauseJob\022\031.leman.v1.PauseJobRequest\032\032." +
+      "leman.v1.PauseJobResponse\"\t\220\002\002\262\336\"\002\010\002\022O\n\t" +
+      "ResumeJob\022\032.leman.v1.ResumeJobRequest\032\033." +
+      "leman.v1.ResumeJobResponse\"\t\220\002\002\262\336\"\002\010\002\022R\n" +
+      "\nCancelJobs\022\033.leman.v1.CancelJobsRequest" +
+      "\032\034.leman.v1.CancelJobsResponse\"\t\220\002\002\262\336\"\002\010" +
+      "\002\022O\n\tDeleteJob\022\032.leman.v1.DeleteJobReque" +
+      "st\032\033.leman.v1.DeleteJobResponse\"\t\220\002\002\262\336\"\002" +
+      "\010\003\022I\n\010RetryJob\022\031.leman.v1.RetryJobReques" +
+      "t\032\032.leman.v1.RetryJobResponse\"\006\262\336\"\002\010\002\022[\n" +
+      "\rListJobErrors\022\036.leman.v1.ListJobErrorsR" +
+      "equest\032\037.leman.v1.ListJobErrorsResponse\"" +
+      "\t\220\002\001\262\336\"\002\010\001\022^\n\016GroupJobErrors\022\037.leman.v1." +
+      "GroupJobErrorsRequest\032 .leman.v1.GroupJo" +
+      "bErrorsResponse\"\t\220\002\001\262\336\"\002\010\001\022}\n\017PreviewFun" +
+      "ction\022 .leman.v1.PreviewFunctionRequest\032" +
+      "!.leman.v1.PreviewFunctionResponse\"%\220\002\002\262" +
+      "\336\"\036\010\003\032\030definition.python_bundle \001Bb\n\014dev" +
+      ".leman.v1B\tJobsProtoP\001Z\035leman.dev/go/lem" +
+      "an/v1;lemanv1\242\002\003LMN\252\002\010Leman.V1\312\002\010Leman\\V" +
+      "1\352\002\tLeman::V1b\006proto3"
     };
     descriptor = com.google.protobuf.Descriptors.FileDescriptor
       .internalBuildGeneratedFileFrom(descriptorData,
@@ -751,8 +779,26 @@ public final class JobsProto {
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_RowError_descriptor,
         new java.lang.String[] { "JobId", "Column", "RowAddress", "ErrorType", "ErrorMessage", "Traceback", "Attempt", "RowId", "UdfVersion", });
-    internal_static_leman_v1_PreviewFunctionRequest_descriptor =
+    internal_static_leman_v1_GroupJobErrorsRequest_descriptor =
       getDescriptor().getMessageTypes().get(33);
+    internal_static_leman_v1_GroupJobErrorsRequest_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_GroupJobErrorsRequest_descriptor,
+        new java.lang.String[] { "Database", "JobId", "PageSize", "PageToken", "Column", "Examples", });
+    internal_static_leman_v1_GroupJobErrorsResponse_descriptor =
+      getDescriptor().getMessageTypes().get(34);
+    internal_static_leman_v1_GroupJobErrorsResponse_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_GroupJobErrorsResponse_descriptor,
+        new java.lang.String[] { "Groups", "NextPageToken", "Warnings", "TotalSize", "Rows", "RowsUngrouped", });
+    internal_static_leman_v1_RowErrorGroup_descriptor =
+      getDescriptor().getMessageTypes().get(35);
+    internal_static_leman_v1_RowErrorGroup_fieldAccessorTable = new
+      com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
+        internal_static_leman_v1_RowErrorGroup_descriptor,
+        new java.lang.String[] { "ErrorType", "ErrorMessage", "Rows", "Examples", });
+    internal_static_leman_v1_PreviewFunctionRequest_descriptor =
+      getDescriptor().getMessageTypes().get(36);
     internal_static_leman_v1_PreviewFunctionRequest_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_PreviewFunctionRequest_descriptor,
@@ -764,25 +810,25 @@ public final class JobsProto {
         internal_static_leman_v1_PreviewFunctionRequest_EnvEntry_descriptor,
         new java.lang.String[] { "Key", "Value", });
     internal_static_leman_v1_PreviewFunctionResponse_descriptor =
-      getDescriptor().getMessageTypes().get(34);
+      getDescriptor().getMessageTypes().get(37);
     internal_static_leman_v1_PreviewFunctionResponse_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_PreviewFunctionResponse_descriptor,
         new java.lang.String[] { "Udf", "InputColumns", "ReadVersion", "Where", "Rows", "Values", "ColumnsLeftOut", "OutputSchema", "JsonOutputSchema", "SetUpDuration", "Printed", "PrintedSizeBytes", "TimedOut", "Fails", "Projection", });
     internal_static_leman_v1_PreviewRow_descriptor =
-      getDescriptor().getMessageTypes().get(35);
+      getDescriptor().getMessageTypes().get(38);
     internal_static_leman_v1_PreviewRow_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_PreviewRow_descriptor,
         new java.lang.String[] { "State", "RowAddress", "RowId", "Inputs", "Output", "Elapsed", "Error", });
     internal_static_leman_v1_PreviewError_descriptor =
-      getDescriptor().getMessageTypes().get(36);
+      getDescriptor().getMessageTypes().get(39);
     internal_static_leman_v1_PreviewError_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_PreviewError_descriptor,
         new java.lang.String[] { "ErrorType", "Message", "Traceback", "Attempts", });
     internal_static_leman_v1_PreviewProjection_descriptor =
-      getDescriptor().getMessageTypes().get(37);
+      getDescriptor().getMessageTypes().get(40);
     internal_static_leman_v1_PreviewProjection_fieldAccessorTable = new
       com.google.protobuf.GeneratedMessageV3.FieldAccessorTable(
         internal_static_leman_v1_PreviewProjection_descriptor,
