@@ -24,7 +24,7 @@ from google.protobuf import timestamp_pb2
 from leman.v1 import commit_pb2, commit_pb2_grpc
 from leman_coordinator import convert_commits, convert_tables
 from leman_coordinator.commits.commit_queue import CommitQueues, check_draining
-from leman_coordinator.commits.commit_requests import RequestMemory
+from leman_coordinator.commits.commit_requests import BeginAttemptRequest, RequestMemory
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
 from leman_coordinator.lance_io import column_commits
 from leman_coordinator.tables.drop_and_rename import Names
@@ -164,6 +164,7 @@ class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServic
             outcomes=[convert_commits.outcome_to_proto(outcome) for outcome in result.outcomes],
             manifest_seconds=result.manifest_seconds,
             without_indexes=result.without_indexes,
+            incarnation=result.incarnation if isinstance(wanted, BeginAttemptRequest) else "",
         )
 
 

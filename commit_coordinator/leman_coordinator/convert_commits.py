@@ -116,7 +116,13 @@ def _begin_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> 
         raise InvalidArgument("BAD_NUMBER", "attempts are numbered from 1", field="attempt")
     job_id = required_text(message.job_id, "job_id")
     return BeginAttemptRequest(
-        uri=uri, incarnation=message.incarnation, request_id=message.request_id, job_id=job_id, attempt=message.attempt
+        uri=uri,
+        incarnation=message.incarnation,
+        request_id=message.request_id,
+        job_id=job_id,
+        attempt=message.attempt,
+        identity=message.begin_attempt.identity,
+        read_version=message.read_version,
     )
 
 

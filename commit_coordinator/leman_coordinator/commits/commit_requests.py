@@ -279,13 +279,16 @@ class BindColumnsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginAttemptRequest:
-    """Refuse all earlier attempts at the job."""
+    """Refuse all earlier attempts at the job, and give the table an incarnation if it has none."""
 
     uri: str
     incarnation: str
     request_id: str
     job_id: str
     attempt: int
+    #: Where given, the identity of `read_version`, see `leman_core.model.view_metadata.version_identity`.
+    identity: str = ""
+    read_version: int = 0
 
 
 CommitRequest = (

@@ -131,13 +131,16 @@ def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
     """Begin an attempt at a job and return a version of the table that refuses earlier attempts.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table is another than the one that the request names.
+        Aborted: TABLE_REPLACED – the table is another than the one that the request names, or whose version it
+            identifies.
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
         LemanError: what `TableHandle.latest` raises.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
     """
     base = _base(table, request)
+    if request.identity and not table.has_version(request.read_version, request.identity):
+        raise _table_replaced(request.uri)
     refused = preconditions.fenced_rejection(base, request.job_id, request.attempt)
     if refused is not None:
         raise FailedPrecondition(refused.reason, refused.message)
@@ -149,10 +152,12 @@ def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
 def _base(table: TableHandle, request: AddColumnsRequest | BeginAttemptRequest | BindColumnsRequest) -> TableSnapshot:
     base = table.latest()
     if request.incarnation and request.incarnation != base.incarnation:
-        raise Aborted(
-            "TABLE_REPLACED", f"Table {request.uri} was dropped and created again: try again", uri=request.uri
-        )
+        raise _table_replaced(request.uri)
     return base
+
+
+def _table_replaced(uri: str) -> Aborted:
+    return Aborted("TABLE_REPLACED", f"Table {uri} was dropped and created again: try again", uri=uri)
 
 
 def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, list[Candidate]]:

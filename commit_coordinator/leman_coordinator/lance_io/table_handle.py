@@ -35,6 +35,7 @@ from lance.commit import CommitConflictError
 from leman_coordinator.lance_io.table_files import InstallableFile, with_files
 from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument, LemanError, NotFound
 from leman_core.model.table import DataFile, Fragment, TableSnapshot
+from leman_core.model.view_metadata import identified_fragment, version_identity
 from leman_core.storage.error_translation import LANCE_ERRORS, first_line, is_definite, table_error
 from leman_core.storage.filesystems import counted_table
 from leman_core.storage.lance_files import Deletions, are_still_deleted
@@ -212,6 +213,7 @@ class TableHandle:
             raise table_error(self._uri, error) from None
         if found.incarnation != before:
             self._history = CommitHistory()
+            self._past = None
             self.twins_settled.clear()
         return found
 
@@ -346,6 +348,21 @@ class TableHandle:
                 return None
         return self._past
 
+    def has_version(self, version: int, identity: str) -> bool:
+        """Return whether the table at the uri has the version that a plan identifies.
+
+        Raises:
+            LemanError: what `LanceTables.snapshot` raises.
+        """
+        fragment = identified_fragment(identity)
+        if fragment is None:
+            return False
+        try:
+            found = LanceTables().snapshot(self._uri, version, [fragment])
+        except NotFound:
+            return False
+        return version_identity(found) == identity
+
     def count_rows(self, fragment_id: int, where: str) -> int:
         """Count the live rows of a fragment for which the filter is true, in the version that the handle is at."""
         fragment = self._dataset.get_fragment(fragment_id)
@@ -376,14 +393,15 @@ class TableHandle:
                 raise
 
     def update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
-        """Change metadata of columns, by field id, in the version that the handle is at.
+        """Change metadata of columns, by field id, in the version that the handle is at, which gets an incarnation.
 
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
             FailedPrecondition: as `commit_outcomes`.
         """
-        operation = LanceOperation.UpdateConfig(field_metadata_updates=changed)
+        config = None if self.incarnation else LanceOperation.UpdateMap({INCARNATION_KEY: uuid.uuid4().hex})
+        operation = LanceOperation.UpdateConfig(config_updates=config, field_metadata_updates=changed)
         transaction = lance.Transaction(int(self._dataset.version), operation, str(uuid.uuid4()))
         with commit_outcomes(self._uri):
             self._dataset = _committed(self._dataset, transaction)

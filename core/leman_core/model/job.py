@@ -243,6 +243,15 @@ class JobEvent:
 
 
 @dataclass(frozen=True, slots=True)
+class BegunAttempt:
+    """What the coordinator says about the begin of an attempt: the table's version after it, and its incarnation."""
+
+    version: int
+    #: Empty: the coordinator is of a release that does not say.
+    incarnation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class ColumnCommit:
     """What the coordinator says about a request to install a column's files."""
 

@@ -297,6 +297,8 @@ class PlanHeader:
     #: Values of other functions that are computed anew, as far as these are registered; with a filter, rows at most.
     replaced: tuple[KeptRows, ...] = ()
     manifest: bytes = field(default=b"", repr=False)
+    #: Identifies `read_version` where the table has no incarnation; else empty.
+    identity: str = ""
 
 
 @dataclass(frozen=True, slots=True)

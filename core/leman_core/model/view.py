@@ -238,6 +238,8 @@ class RefreshPlan:
     stale_in_source_view: bool = False
     #: The file format of the view; empty: not known.
     file_format: str = ""
+    #: Identifies `version` where the view has no incarnation; else empty.
+    identity: str = ""
 
     @property
     def only_version(self) -> bool:

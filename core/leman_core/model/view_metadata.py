@@ -28,6 +28,8 @@ AT_ONCE = f"{PREFIX}at_once"
 
 
 _FILES = "files-"
+#: Of the number of a fragment, which has 32 bits.
+_MOST_DIGITS = 10
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
 _at_once_decoder = msgspec.json.Decoder(tuple[str, AskedCommit])
 
@@ -114,6 +116,22 @@ def identity(table: TableSnapshot) -> str:
         return table.incarnation
     files = sorted(file.path for fragment in table.fragments for file in fragment.files)
     return _FILES + keys.md5("\n".join(files))
+
+
+def version_identity(table: TableSnapshot) -> str:
+    """Return what identifies the table of this version where it has no incarnation; empty: it has one, or no files.
+
+    That is a file of the last fragment, as no two tables have a file of the same name. It is looked up in the same
+    version at the same place, which costs the same however many fragments the table has.
+    """
+    last = table.fragments[-1] if table.fragments and not table.incarnation else None
+    return "" if last is None or not last.files else f"{last.fragment_id}/{last.files[0].path}"
+
+
+def identified_fragment(known: str) -> int | None:
+    """Return the fragment that a version is identified by; None: it is no identity that this release knows."""
+    number = known.partition("/")[0]
+    return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else None
 
 
 def outlives_versions(incarnation: str) -> bool:

@@ -275,6 +275,7 @@ def header_to_proto(header: PlanHeader) -> plan_pb2.PlanHeader:
         stale_inputs=[stale_input_to_proto(stale) for stale in header.stale_inputs],
         replaced=[kept_to_proto(other) for other in header.replaced],
         manifest=header.manifest,
+        identity=header.identity,
     )
 
 
@@ -305,6 +306,7 @@ def header_from_proto(message: plan_pb2.PlanHeader) -> PlanHeader:
         stale_inputs=tuple(stale_input_from_proto(stale) for stale in message.stale_inputs),
         replaced=tuple(kept_from_proto(other) for other in message.replaced),
         manifest=message.manifest,
+        identity=message.identity,
     )
 
 

@@ -281,6 +281,7 @@ def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse
         earlier=[_earlier_to_proto(earlier) for earlier in plan.earlier],
         file_format=plan.file_format,
         stale_inputs=[stale_input_to_proto(stale) for stale in plan.stale_inputs],
+        identity=plan.identity,
     )
 
 
@@ -309,6 +310,7 @@ def refresh_plan_from_proto(message: planning_pb2.PlanRefreshResponse) -> Refres
         state=_state_from_proto(message.state) if message.HasField("state") else None,
         earlier=tuple(_earlier_from_proto(earlier, message.uri) for earlier in message.earlier),
         file_format=message.file_format,
+        identity=message.identity,
         stale_inputs=tuple(map(stale_input_from_proto, message.stale_inputs)),
     )
 

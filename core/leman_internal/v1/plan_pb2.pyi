@@ -51,6 +51,7 @@ class PlanHeader(_message.Message):
     INPUT_SCHEMA_FIELD_NUMBER: _builtins.int
     KEPT_FUNCTIONS_FIELD_NUMBER: _builtins.int
     INPUT_SOURCE_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the Lance dataset."""
     read_version: _builtins.int
@@ -86,6 +87,8 @@ class PlanHeader(_message.Message):
     """Types of the inputs as the function is given them: an IPC schema message, with names of fields of structs as they were
     when the column was bound. Empty: as they are in the version that is read.
     """
+    identity: _builtins.str
+    """Where `incarnation` is empty: what identifies `read_version` of this table, for BeginAttempt."""
     @_builtins.property
     def output(self) -> Global___OutputField:
         """The output column."""
@@ -160,10 +163,11 @@ class PlanHeader(_message.Message):
         input_schema: _builtins.bytes = ...,
         kept_functions: _abc.Iterable[_udf_pb2.UdfRef] | None = ...,
         input_source: Global___InputSource | None = ...,
+        identity: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["input_source", b"input_source", "output", b"output", "udf", b"udf"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_schema", b"input_schema", "input_source", b"input_source", "inputs_version", b"inputs_version", "kept", b"kept", "kept_functions", b"kept_functions", "manifest", b"manifest", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "replaced", b"replaced", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "stale_inputs", b"stale_inputs", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle_uri", b"bundle_uri", "failed_only", b"failed_only", "identity", b"identity", "incarnation", b"incarnation", "input_columns", b"input_columns", "input_field_ids", b"input_field_ids", "input_schema", b"input_schema", "input_source", b"input_source", "inputs_version", b"inputs_version", "kept", b"kept", "kept_functions", b"kept_functions", "manifest", b"manifest", "output", b"output", "read_version", b"read_version", "reasons", b"reasons", "replaced", b"replaced", "rows_failed_before", b"rows_failed_before", "rows_not_computed", b"rows_not_computed", "rows_reused", b"rows_reused", "rows_to_compute", b"rows_to_compute", "rows_total", b"rows_total", "stale_inputs", b"stale_inputs", "udf", b"udf", "uri", b"uri", "versions", b"versions", "where", b"where"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -173,6 +173,7 @@ class PlanRefreshResponse(_message.Message):
     EARLIER_FIELD_NUMBER: _builtins.int
     FILE_FORMAT_FIELD_NUMBER: _builtins.int
     STALE_INPUTS_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
     uri: _builtins.str
     """Uri of the view's Lance dataset."""
     version: _builtins.int
@@ -199,6 +200,8 @@ class PlanRefreshResponse(_message.Message):
     """Rows of the view now, placeholders included."""
     file_format: _builtins.str
     """The file format of the view, such as 2.1; empty: not known."""
+    identity: _builtins.str
+    """Where `incarnation` is empty: what identifies `version` of this view, for BeginAttempt."""
     @_builtins.property
     def functions(self) -> _containers.RepeatedCompositeFieldContainer[_refresh_plan_pb2.ResolvedFunction]:
         """Function columns, in order."""
@@ -251,10 +254,11 @@ class PlanRefreshResponse(_message.Message):
         earlier: _abc.Iterable[_refresh_plan_pb2.EarlierValues] | None = ...,
         file_format: _builtins.str = ...,
         stale_inputs: _abc.Iterable[_planner_pb2.StaleInput] | None = ...,
+        identity: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["state", b"state"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "file_format", b"file_format", "functions", b"functions", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "stale_inputs", b"stale_inputs", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "create_placeholders_again", b"create_placeholders_again", "earlier", b"earlier", "file_format", b"file_format", "functions", b"functions", "identity", b"identity", "incarnation", b"incarnation", "message", b"message", "mode", b"mode", "reason", b"reason", "rows", b"rows", "schema", b"schema", "stale", b"stale", "stale_inputs", b"stale_inputs", "state", b"state", "target_incarnation", b"target_incarnation", "target_version", b"target_version", "unset", b"unset", "uri", b"uri", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

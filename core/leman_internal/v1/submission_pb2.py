@@ -26,7 +26,7 @@ from leman_internal.v1 import plan_pb2 as leman_dot_internal_dot_v1_dot_plan__pb
 from leman.v1 import annotations_pb2 as leman_dot_v1_dot_annotations__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"leman/internal/v1/submission.proto\x12\x11leman.internal.v1\x1a\x1cleman/internal/v1/plan.proto\x1a\x1aleman/v1/annotations.proto\"\x81\x05\n\x13SubmitCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0cread_version\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\t \x01(\x05\x12:\n\x0ereplace_column\x18\x06 \x01(\x0b\x32 .leman.internal.v1.ReplaceColumnH\x00\x12=\n\x10\x61\x64\x64_null_columns\x18\x07 \x01(\x0b\x32!.leman.internal.v1.AddNullColumnsH\x00\x12\x36\n\x0c\x62ind_columns\x18\x08 \x01(\x0b\x32\x1e.leman.internal.v1.BindColumnsH\x00\x12\x44\n\x13\x63reate_placeholders\x18\x1e \x01(\x0b\x32%.leman.internal.v1.CreatePlaceholdersH\x00\x12@\n\x11\x66ill_placeholders\x18\x1f \x01(\x0b\x32#.leman.internal.v1.FillPlaceholdersH\x00\x12=\n\x10\x61pply_view_delta\x18  \x01(\x0b\x32!.leman.internal.v1.ApplyViewDeltaH\x00\x12\x38\n\rbegin_attempt\x18! \x01(\x0b\x32\x1f.leman.internal.v1.BeginAttemptH\x00\x12<\n\x0freplace_columns\x18\" \x01(\x0b\x32!.leman.internal.v1.ReplaceColumnsH\x00\x42\x0b\n\toperation\"\x0e\n\x0c\x42\x65ginAttempt\"\xab\x01\n\rReplaceColumn\x12.\n\x06output\x18\x01 \x01(\x0b\x32\x1e.leman.internal.v1.OutputField\x12\x39\n\tfragments\x18\x02 \x03(\x0b\x32&.leman.internal.v1.FragmentReplacement\x12\x17\n\x0finput_field_ids\x18\x03 \x03(\x05\x12\x16\n\x0einputs_version\x18\x04 \x01(\x03\"C\n\x0eReplaceColumns\x12\x31\n\x07\x63olumns\x18\x01 \x03(\x0b\x32 .leman.internal.v1.ReplaceColumn\"~\n\x13\x46ragmentReplacement\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12+\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1d.leman.internal.v1.StagedFile\x12\x13\n\x0binput_files\x18\x03 \x03(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\" \n\x0e\x41\x64\x64NullColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"\x1d\n\x0b\x42indColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"S\n\x12\x43reatePlaceholders\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\x12\x1d\n\x15max_rows_per_fragment\x18\x02 \x01(\x03\x12\x0e\n\x06\x63reate\x18\x03 \x01(\x08\"B\n\x10\x46illPlaceholders\x12.\n\tfragments\x18\x01 \x03(\x0b\x32\x1b.leman.internal.v1.ViewFile\"\xa8\x02\n\x0e\x41pplyViewDelta\x12-\n\x08\x61ppended\x18\x01 \x03(\x0b\x32\x1b.leman.internal.v1.ViewFile\x12,\n\x07swapped\x18\x02 \x03(\x0b\x32\x1b.leman.internal.v1.ViewFile\x12\x16\n\x0e\x65victions_file\x18\x03 \x01(\t\x12\x18\n\x10\x65victions_digest\x18\x04 \x01(\t\x12\x13\n\x0breplace_all\x18\x05 \x01(\x08\x12\x41\n\x08metadata\x18\x06 \x03(\x0b\x32/.leman.internal.v1.ApplyViewDelta.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x08ViewFile\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12+\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1d.leman.internal.v1.StagedFile\"\x90\x01\n\x14SubmitCommitResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x34\n\x08outcomes\x18\x02 \x03(\x0b\x32\".leman.internal.v1.FragmentOutcome\x12\x18\n\x10manifest_seconds\x18\x03 \x01(\x01\x12\x17\n\x0fwithout_indexes\x18\x04 \x01(\x08\"\xeb\x01\n\x0f\x46ragmentOutcome\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x39\n\x06status\x18\x02 \x01(\x0e\x32).leman.internal.v1.FragmentOutcome.Status\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"g\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10STATUS_COMMITTED\x10\x01\x12\x1a\n\x16STATUS_ALREADY_CURRENT\x10\x02\x12\x13\n\x0fSTATUS_REJECTED\x10\x03\x32\x82\x01\n\x17\x43ommitSubmissionService\x12g\n\x0cSubmitCommit\x12&.leman.internal.v1.SubmitCommitRequest\x1a\'.leman.internal.v1.SubmitCommitResponse\"\x06\xb2\xde\"\x02\x08\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"leman/internal/v1/submission.proto\x12\x11leman.internal.v1\x1a\x1cleman/internal/v1/plan.proto\x1a\x1aleman/v1/annotations.proto\"\x81\x05\n\x13SubmitCommitRequest\x12\x0b\n\x03uri\x18\x01 \x01(\t\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x14\n\x0cread_version\x18\x04 \x01(\x03\x12\x0e\n\x06job_id\x18\x05 \x01(\t\x12\x0f\n\x07\x61ttempt\x18\t \x01(\x05\x12:\n\x0ereplace_column\x18\x06 \x01(\x0b\x32 .leman.internal.v1.ReplaceColumnH\x00\x12=\n\x10\x61\x64\x64_null_columns\x18\x07 \x01(\x0b\x32!.leman.internal.v1.AddNullColumnsH\x00\x12\x36\n\x0c\x62ind_columns\x18\x08 \x01(\x0b\x32\x1e.leman.internal.v1.BindColumnsH\x00\x12\x44\n\x13\x63reate_placeholders\x18\x1e \x01(\x0b\x32%.leman.internal.v1.CreatePlaceholdersH\x00\x12@\n\x11\x66ill_placeholders\x18\x1f \x01(\x0b\x32#.leman.internal.v1.FillPlaceholdersH\x00\x12=\n\x10\x61pply_view_delta\x18  \x01(\x0b\x32!.leman.internal.v1.ApplyViewDeltaH\x00\x12\x38\n\rbegin_attempt\x18! \x01(\x0b\x32\x1f.leman.internal.v1.BeginAttemptH\x00\x12<\n\x0freplace_columns\x18\" \x01(\x0b\x32!.leman.internal.v1.ReplaceColumnsH\x00\x42\x0b\n\toperation\" \n\x0c\x42\x65ginAttempt\x12\x10\n\x08identity\x18\x01 \x01(\t\"\xab\x01\n\rReplaceColumn\x12.\n\x06output\x18\x01 \x01(\x0b\x32\x1e.leman.internal.v1.OutputField\x12\x39\n\tfragments\x18\x02 \x03(\x0b\x32&.leman.internal.v1.FragmentReplacement\x12\x17\n\x0finput_field_ids\x18\x03 \x03(\x05\x12\x16\n\x0einputs_version\x18\x04 \x01(\x03\"C\n\x0eReplaceColumns\x12\x31\n\x07\x63olumns\x18\x01 \x03(\x0b\x32 .leman.internal.v1.ReplaceColumn\"~\n\x13\x46ragmentReplacement\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12+\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1d.leman.internal.v1.StagedFile\x12\x13\n\x0binput_files\x18\x03 \x03(\t\x12\x10\n\x08replaces\x18\x04 \x01(\t\" \n\x0e\x41\x64\x64NullColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"\x1d\n\x0b\x42indColumns\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\"S\n\x12\x43reatePlaceholders\x12\x0e\n\x06schema\x18\x01 \x01(\x0c\x12\x1d\n\x15max_rows_per_fragment\x18\x02 \x01(\x03\x12\x0e\n\x06\x63reate\x18\x03 \x01(\x08\"B\n\x10\x46illPlaceholders\x12.\n\tfragments\x18\x01 \x03(\x0b\x32\x1b.leman.internal.v1.ViewFile\"\xa8\x02\n\x0e\x41pplyViewDelta\x12-\n\x08\x61ppended\x18\x01 \x03(\x0b\x32\x1b.leman.internal.v1.ViewFile\x12,\n\x07swapped\x18\x02 \x03(\x0b\x32\x1b.leman.internal.v1.ViewFile\x12\x16\n\x0e\x65victions_file\x18\x03 \x01(\t\x12\x18\n\x10\x65victions_digest\x18\x04 \x01(\t\x12\x13\n\x0breplace_all\x18\x05 \x01(\x08\x12\x41\n\x08metadata\x18\x06 \x03(\x0b\x32/.leman.internal.v1.ApplyViewDelta.MetadataEntry\x1a/\n\rMetadataEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"L\n\x08ViewFile\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12+\n\x04\x66ile\x18\x02 \x01(\x0b\x32\x1d.leman.internal.v1.StagedFile\"\xa5\x01\n\x14SubmitCommitResponse\x12\x0f\n\x07version\x18\x01 \x01(\x03\x12\x34\n\x08outcomes\x18\x02 \x03(\x0b\x32\".leman.internal.v1.FragmentOutcome\x12\x18\n\x10manifest_seconds\x18\x03 \x01(\x01\x12\x17\n\x0fwithout_indexes\x18\x04 \x01(\x08\x12\x13\n\x0bincarnation\x18\x05 \x01(\t\"\xeb\x01\n\x0f\x46ragmentOutcome\x12\x13\n\x0b\x66ragment_id\x18\x01 \x01(\x03\x12\x39\n\x06status\x18\x02 \x01(\x0e\x32).leman.internal.v1.FragmentOutcome.Status\x12\x0e\n\x06reason\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\"g\n\x06Status\x12\x16\n\x12STATUS_UNSPECIFIED\x10\x00\x12\x14\n\x10STATUS_COMMITTED\x10\x01\x12\x1a\n\x16STATUS_ALREADY_CURRENT\x10\x02\x12\x13\n\x0fSTATUS_REJECTED\x10\x03\x32\x82\x01\n\x17\x43ommitSubmissionService\x12g\n\x0cSubmitCommit\x12&.leman.internal.v1.SubmitCommitRequest\x1a\'.leman.internal.v1.SubmitCommitResponse\"\x06\xb2\xde\"\x02\x08\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,33 +40,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SUBMITCOMMITREQUEST']._serialized_start=116
   _globals['_SUBMITCOMMITREQUEST']._serialized_end=757
   _globals['_BEGINATTEMPT']._serialized_start=759
-  _globals['_BEGINATTEMPT']._serialized_end=773
-  _globals['_REPLACECOLUMN']._serialized_start=776
-  _globals['_REPLACECOLUMN']._serialized_end=947
-  _globals['_REPLACECOLUMNS']._serialized_start=949
-  _globals['_REPLACECOLUMNS']._serialized_end=1016
-  _globals['_FRAGMENTREPLACEMENT']._serialized_start=1018
-  _globals['_FRAGMENTREPLACEMENT']._serialized_end=1144
-  _globals['_ADDNULLCOLUMNS']._serialized_start=1146
-  _globals['_ADDNULLCOLUMNS']._serialized_end=1178
-  _globals['_BINDCOLUMNS']._serialized_start=1180
-  _globals['_BINDCOLUMNS']._serialized_end=1209
-  _globals['_CREATEPLACEHOLDERS']._serialized_start=1211
-  _globals['_CREATEPLACEHOLDERS']._serialized_end=1294
-  _globals['_FILLPLACEHOLDERS']._serialized_start=1296
-  _globals['_FILLPLACEHOLDERS']._serialized_end=1362
-  _globals['_APPLYVIEWDELTA']._serialized_start=1365
-  _globals['_APPLYVIEWDELTA']._serialized_end=1661
-  _globals['_APPLYVIEWDELTA_METADATAENTRY']._serialized_start=1614
-  _globals['_APPLYVIEWDELTA_METADATAENTRY']._serialized_end=1661
-  _globals['_VIEWFILE']._serialized_start=1663
-  _globals['_VIEWFILE']._serialized_end=1739
-  _globals['_SUBMITCOMMITRESPONSE']._serialized_start=1742
-  _globals['_SUBMITCOMMITRESPONSE']._serialized_end=1886
-  _globals['_FRAGMENTOUTCOME']._serialized_start=1889
-  _globals['_FRAGMENTOUTCOME']._serialized_end=2124
-  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_start=2021
-  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_end=2124
-  _globals['_COMMITSUBMISSIONSERVICE']._serialized_start=2127
-  _globals['_COMMITSUBMISSIONSERVICE']._serialized_end=2257
+  _globals['_BEGINATTEMPT']._serialized_end=791
+  _globals['_REPLACECOLUMN']._serialized_start=794
+  _globals['_REPLACECOLUMN']._serialized_end=965
+  _globals['_REPLACECOLUMNS']._serialized_start=967
+  _globals['_REPLACECOLUMNS']._serialized_end=1034
+  _globals['_FRAGMENTREPLACEMENT']._serialized_start=1036
+  _globals['_FRAGMENTREPLACEMENT']._serialized_end=1162
+  _globals['_ADDNULLCOLUMNS']._serialized_start=1164
+  _globals['_ADDNULLCOLUMNS']._serialized_end=1196
+  _globals['_BINDCOLUMNS']._serialized_start=1198
+  _globals['_BINDCOLUMNS']._serialized_end=1227
+  _globals['_CREATEPLACEHOLDERS']._serialized_start=1229
+  _globals['_CREATEPLACEHOLDERS']._serialized_end=1312
+  _globals['_FILLPLACEHOLDERS']._serialized_start=1314
+  _globals['_FILLPLACEHOLDERS']._serialized_end=1380
+  _globals['_APPLYVIEWDELTA']._serialized_start=1383
+  _globals['_APPLYVIEWDELTA']._serialized_end=1679
+  _globals['_APPLYVIEWDELTA_METADATAENTRY']._serialized_start=1632
+  _globals['_APPLYVIEWDELTA_METADATAENTRY']._serialized_end=1679
+  _globals['_VIEWFILE']._serialized_start=1681
+  _globals['_VIEWFILE']._serialized_end=1757
+  _globals['_SUBMITCOMMITRESPONSE']._serialized_start=1760
+  _globals['_SUBMITCOMMITRESPONSE']._serialized_end=1925
+  _globals['_FRAGMENTOUTCOME']._serialized_start=1928
+  _globals['_FRAGMENTOUTCOME']._serialized_end=2163
+  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_start=2060
+  _globals['_FRAGMENTOUTCOME_STATUS']._serialized_end=2163
+  _globals['_COMMITSUBMISSIONSERVICE']._serialized_start=2166
+  _globals['_COMMITSUBMISSIONSERVICE']._serialized_end=2296
 # @@protoc_insertion_point(module_scope)

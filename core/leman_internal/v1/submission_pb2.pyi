@@ -43,8 +43,8 @@ class SubmitCommitRequest(_message.Message):
     uri: _builtins.str
     """Uri of the Lance dataset."""
     incarnation: _builtins.str
-    """From the plan; empty only for AddNullColumns, BindColumns, and a view whose maker died before it had one: it gets
-    one, and is planned again.
+    """From the plan, or from the answer to BeginAttempt where the plan has none; empty only for AddNullColumns, BindColumns
+    and BeginAttempt.
     """
     request_id: _builtins.str
     """Chosen by the caller; remembered per table. The same id and body is answered with the first outcome; the same id with
@@ -122,17 +122,27 @@ Global___SubmitCommitRequest: _TypeAlias = SubmitCommitRequest  # noqa: Y015
 class BeginAttempt(_message.Message):
     """An executor takes a job over: `attempt` of the request begins. When this is answered, nothing that an earlier attempt
     at `job_id` submits is installed in this table any more, whichever coordinator it asks. One version of the table, which
-    keeps it in its config (`leman.attempts`); none where that is said already. `read_version` is not read.
+    keeps it in its config (`leman.attempts`); none where that is said already.
+
+    The same version gives the table an incarnation if it has none, and the answer names it. A job whose plan has no
+    incarnation gets one so, and need not plan again.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    identity: _builtins.str
+    """The identity of the table that was planned from, from its plan: `read_version` must still be that version, else ABORTED
+    (TABLE_REPLACED). Empty: `read_version` is not read.
+    """
     def __init__(
         self,
+        *,
+        identity: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,6 +469,7 @@ class SubmitCommitResponse(_message.Message):
     OUTCOMES_FIELD_NUMBER: _builtins.int
     MANIFEST_SECONDS_FIELD_NUMBER: _builtins.int
     WITHOUT_INDEXES_FIELD_NUMBER: _builtins.int
+    INCARNATION_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the table after the commit; 0 when nothing was committed."""
     manifest_seconds: _builtins.float
@@ -469,6 +480,8 @@ class SubmitCommitResponse(_message.Message):
     """ReplaceColumn, ApplyViewDelta: that version has no index. False: it has some, that is not known, or this call wrote
     none.
     """
+    incarnation: _builtins.str
+    """BeginAttempt: the incarnation of the table."""
     @_builtins.property
     def outcomes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FragmentOutcome]:
         """One for each fragment of the request, in its order; of several columns those of the first one come first."""
@@ -480,10 +493,11 @@ class SubmitCommitResponse(_message.Message):
         outcomes: _abc.Iterable[Global___FragmentOutcome] | None = ...,
         manifest_seconds: _builtins.float = ...,
         without_indexes: _builtins.bool = ...,
+        incarnation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["manifest_seconds", b"manifest_seconds", "outcomes", b"outcomes", "version", b"version", "without_indexes", b"without_indexes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["incarnation", b"incarnation", "manifest_seconds", b"manifest_seconds", "outcomes", b"outcomes", "version", b"version", "without_indexes", b"without_indexes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

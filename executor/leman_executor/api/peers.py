@@ -11,7 +11,7 @@ import grpc
 import pyarrow as pa
 
 from leman.v1 import catalog_pb2, catalog_pb2_grpc, commit_pb2, commit_pb2_grpc, jobs_pb2
-from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome
+from leman_core.model.job import Attempt, BegunAttempt, ColumnCommit, FragmentOutcome
 from leman_core.model.plan import (
     BackfillSpec,
     ComparedFile,
@@ -190,16 +190,27 @@ class CommitClient:
             for _, _, replacements in columns
         ]
 
-    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
+    async def begin_attempt(
+        self,
+        uri: str,
+        *,
+        incarnation: str,
+        attempt: Attempt,
+        request_id: str,
+        read_version: int = 0,
+        identity: str = "",
+    ) -> BegunAttempt:
         request = submission_pb2.SubmitCommitRequest(
             uri=uri,
             incarnation=incarnation,
             job_id=attempt.job_id,
             attempt=attempt.number,
             request_id=request_id,
-            begin_attempt=submission_pb2.BeginAttempt(),
+            read_version=read_version,
+            begin_attempt=submission_pb2.BeginAttempt(identity=identity),
         )
-        return (await self._submit(request)).version
+        answer = await self._submit(request)
+        return BegunAttempt(answer.version, answer.incarnation)
 
     async def create_placeholders(
         self,

@@ -252,10 +252,13 @@ class BackfillRun:
         """Return a plan of a table that has an incarnation: where there is something to do, it gets one."""
         create_plan, job = self._services.planner.create_plan, self.status.job
         plan = await retry_unavailable(create_plan, job.backfill)
-        if plan.tasks and not (plan.header.incarnation or job.incarnation):
-            await give_incarnation(self._services.commits, job)
-            plan = await retry_unavailable(create_plan, job.backfill)
-        return plan
+        header = plan.header
+        if not plan.tasks or header.incarnation or job.incarnation:
+            return plan
+        begun = await give_incarnation(self._services.commits, job, header.read_version, header.identity)
+        if begun is None:
+            return await retry_unavailable(create_plan, job.backfill)
+        return replace(plan, header=replace(header, incarnation=begun.incarnation))
 
     def _check_function(self, plan: Plan) -> None:
         """Check that the function is that of the first plan, as it is given values: the column may have another one."""

@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from leman_core.functions.function_definitions import FunctionPolicy
-from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome, Job
+from leman_core.model.job import Attempt, BegunAttempt, ColumnCommit, FragmentOutcome, Job
 from leman_core.model.plan import (
     BackfillSpec,
     CheckpointRef,
@@ -105,11 +105,21 @@ class Commits(Protocol):
         """
         ...
 
-    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
-        """Have all earlier attempts at a job refused in one table from now on; return its version after that.
+    async def begin_attempt(
+        self,
+        uri: str,
+        *,
+        incarnation: str,
+        attempt: Attempt,
+        request_id: str,
+        read_version: int = 0,
+        identity: str = "",
+    ) -> BegunAttempt:
+        """Refuse all earlier attempts at a job in one table from now on, and give it an incarnation if it has none.
 
         Args:
-            incarnation: of the table that is meant; empty: whichever is there.
+            incarnation: Of the table that is meant; empty: whichever is there.
+            identity: Of `read_version`, as a plan says; empty: that is not checked.
         """
         ...
 

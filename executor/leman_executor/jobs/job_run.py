@@ -17,7 +17,7 @@ from collections.abc import Awaitable
 from typing import Any, Protocol
 
 from leman_core.model import service_errors as error_tree
-from leman_core.model.job import Job, JobError, JobState
+from leman_core.model.job import BegunAttempt, Job, JobError, JobState
 from leman_core.model.service_errors import (
     ATTEMPT_FENCED,
     INTERNAL_BUG,
@@ -214,21 +214,47 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
         await _note_attempt(commits, job, uri, incarnation)
 
 
-async def give_incarnation(commits: Commits, job: Job) -> None:
-    """Have the job's table, or view, be told from others of its name, as commits need it.
+async def give_incarnation(commits: Commits, job: Job, read_version: int, identity: str) -> BegunAttempt | None:
+    """Give the job's table, or view, the incarnation that its plan lacks, as commits need one.
 
-    A copy that somebody made with Lance has columns of Leman's, and none of what tells it from others.
+    Lance made such a table, as a copy of one with computed columns; or the maker of a view died.
+
+    Args:
+        read_version: The version that the plan was made from.
+        identity: Of that version, from the plan.
+
+    Returns:
+        The begun attempt, with the incarnation that the plan is about. None: the version that was planned from is not
+        there any more, and the job has to plan again.
 
     Raises:
         LemanError: as `begin_attempt`.
     """
-    await _note_attempt(commits, job, table_uri(job.request.database, job.request.table), "")
+    uri = table_uri(job.request.database, job.request.table)
+    if identity:
+        try:
+            begun = await _note_attempt(commits, job, uri, "", read_version, identity)
+        except Aborted as error:
+            if error.reason != TABLE_REPLACED:
+                raise
+        else:
+            if begun.incarnation:
+                return begun
+    await _note_attempt(commits, job, uri, "")
+    return None
 
 
-async def _note_attempt(commits: Commits, job: Job, uri: str, incarnation: str) -> None:
-    request_id = uuid.uuid4().hex
-    await retry_unavailable(
-        commits.begin_attempt, uri, incarnation=incarnation, attempt=job.this_attempt, request_id=request_id
+async def _note_attempt(
+    commits: Commits, job: Job, uri: str, incarnation: str, read_version: int = 0, identity: str = ""
+) -> BegunAttempt:
+    return await retry_unavailable(
+        commits.begin_attempt,
+        uri,
+        incarnation=incarnation,
+        attempt=job.this_attempt,
+        request_id=uuid.uuid4().hex,
+        read_version=read_version,
+        identity=identity,
     )
 
 

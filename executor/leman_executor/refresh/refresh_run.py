@@ -196,8 +196,11 @@ class RefreshRun:
         try:
             plan = await retry_unavailable(plan_refresh, spec)
             if plan.mode is not RefreshMode.NO_OP and not (plan.incarnation or job.incarnation):
-                await give_incarnation(self._work.services.commits, job)
-                plan = await retry_unavailable(plan_refresh, spec)
+                begun = await give_incarnation(self._work.services.commits, job, plan.version, plan.identity)
+                if begun is not None and begun.version == plan.version + 1:  # no other writer came between
+                    plan = replace(plan, version=begun.version, incarnation=begun.incarnation)
+                else:
+                    plan = await retry_unavailable(plan_refresh, spec)
         except LemanError as error:
             raise await explain_replaced_table(job, error) from None
         incarnation_of(job, plan.incarnation)
@@ -433,7 +436,7 @@ class RefreshRun:
             return False
         if plan.unset:
             await FirstFill(self._work).run(plan)
-            return False
+            return not (plan.stale or plan.changes) and plan.definition.base_version == plan.target_version
         delta = IncrementalRefresh(self._work)
         only_columns = plan.stale and not plan.changes and plan.mode is not RefreshMode.FULL
         await (delta.columns(plan) if only_columns else delta.rows(plan))

@@ -492,6 +492,7 @@ class FirstFailures:
         )
         note = warn_if_lost(self._work, self._plan, definition.failed, found)
         if note == definition.failed:
+            self._work.failed = note
             return True
         definition = replace(definition, failed=note)
         try:
@@ -510,5 +511,6 @@ class FirstFailures:
             if error.reason != "VIEW_CHANGED":
                 raise
             return False
+        self._work.failed = note
         crash_point("executor.failed_noted")
         return True

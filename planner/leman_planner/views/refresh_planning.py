@@ -38,7 +38,7 @@ from leman_core.model.view import (
     ViewDefinition,
     ViewFunction,
 )
-from leman_core.model.view_metadata import identity, outlives_versions
+from leman_core.model.view_metadata import identity, outlives_versions, version_identity
 from leman_planner.views.source_changes import Compactions, changed_fragments, check_source, check_view
 
 
@@ -175,6 +175,7 @@ def plan_refresh(
         stale=stale,
         rows=case.view.live_rows,
         file_format="{}.{}".format(*case.view.file_format),
+        identity=version_identity(case.view),
     )
 
 

@@ -16,6 +16,7 @@ from leman_coordinator.lance_io.table_files import Committed, StagedFiles
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, NotFound
 from leman_core.storage import transactions
+from leman_core.storage.lance_tables import INCARNATION_KEY
 from tests.integration.commits.commit_helpers import (
     Planner,
     add_columns,
@@ -139,6 +140,27 @@ def test_added_columns_are_null_without_a_file_and_keep_their_metadata(tmp_path)
     assert [len(f.metadata.files) for f in dataset.get_fragments()] == [1]
     assert dataset.to_table().column("list").null_count == 3
     assert handle.latest().incarnation == dataset.config()["leman.incarnation"] != ""
+
+
+def test_a_table_gets_its_incarnation_in_the_version_that_binds_a_column(table):
+    table.open().delete_config_keys([INCARNATION_KEY])
+    handle = TableHandle(table.uri)
+    base = handle.latest()
+    assert not base.incarnation
+    handle.update_fields({base.fields[0].field_id: lance.LanceOperation.UpdateMap({"k": "v"})})
+    after = table.snapshot()
+    assert (after.version, after.fields[0].arrow.metadata[b"k"]) == (base.version + 1, b"v")
+    assert after.incarnation == handle.incarnation != ""
+
+
+def test_what_is_known_of_a_dropped_table_s_versions_is_forgotten_with_it(table):
+    handle = TableHandle(table.uri)
+    version = handle.latest().version
+    assert len(handle.past(version).fragments) == 4
+    shutil.rmtree(table.uri)
+    make_table(table.uri, fragments=2)
+    assert handle.latest().version == version
+    assert len(handle.past(version).fragments) == 2
 
 
 def test_incarnation_is_kept_when_further_columns_come(table):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from leman_core.model.job import Attempt, Job
+from leman_core.model.job import Attempt, BegunAttempt, Job
 from leman_core.model.keys import id_in_key
 from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason
 from leman_core.model.row_positions import RowRange
@@ -128,10 +128,19 @@ class Commits:
     def __init__(self) -> None:
         self.begun: list[tuple[str, Attempt]] = []
 
-    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
+    async def begin_attempt(
+        self,
+        uri: str,
+        *,
+        incarnation: str,
+        attempt: Attempt,
+        request_id: str,
+        read_version: int = 0,
+        identity: str = "",
+    ) -> BegunAttempt:
         assert request_id
         self.begun.append((uri, attempt))
-        return len(self.begun)
+        return BegunAttempt(len(self.begun))
 
 
 class Dispatcher:

@@ -24,7 +24,7 @@ from leman_coordinator.commits.commit_requests import (
     Status,
     ViewFile,
 )
-from leman_core.model.job import Attempt, ColumnCommit, FragmentOutcome, Job, JobState
+from leman_core.model.job import Attempt, BegunAttempt, ColumnCommit, FragmentOutcome, Job, JobState
 from leman_core.model.plan import BackfillSpec, OutputField, Plan, PlanHeader, StagedFile
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, RefreshPlan, RefreshSpec, ViewCommit, ViewQuery
@@ -120,15 +120,27 @@ class Commits:
         )
         return ColumnCommit(*_answer(await self._queues.submit(request)))
 
-    async def begin_attempt(self, uri: str, *, incarnation: str, attempt: Attempt, request_id: str) -> int:
+    async def begin_attempt(
+        self,
+        uri: str,
+        *,
+        incarnation: str,
+        attempt: Attempt,
+        request_id: str,
+        read_version: int = 0,
+        identity: str = "",
+    ) -> BegunAttempt:
         request = BeginAttemptRequest(
             uri=uri,
             incarnation=incarnation,
             request_id=request_id,
             job_id=attempt.job_id,
             attempt=attempt.number,
+            identity=identity,
+            read_version=read_version,
         )
-        return (await self._queues.submit(request)).version
+        result = await self._queues.submit(request)
+        return BegunAttempt(result.version, result.incarnation)
 
     async def create_placeholders(
         self, plan: RefreshPlan, schema: pa.Schema, max_rows: int, *, attempt: Attempt, request_id: str
