@@ -36,6 +36,8 @@ _MEANT = {
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):/")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+#: Parts of a uri that Lance cuts off or decodes, and other readers of a store do not: two databases would become one.
+_CUT_BY_LANCE = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 
 
 def is_database_name(text: str) -> bool:
@@ -259,6 +261,11 @@ def _canonical_uri(text: str) -> str:
     parts = [part for part in rest.split("/") if part]
     if any(part in (".", "..") for part in parts):
         raise _bad(f"'{shown}' has a part '.' or '..', which an object store takes for a name: write the uri without")
+    if found := _CUT_BY_LANCE.search(rest):
+        raise _bad(
+            f"'{shown}' has '{found[0]}', which Lance does not take as part of a place's name. Choose a name without"
+            " '#' and '?', and write characters as they are, not encoded with '%'"
+        )
     return f"{scheme}://{'/'.join(parts)}"
 
 

@@ -64,6 +64,19 @@ def test_what_is_no_place(text):
     assert (caught.value.reason, caught.value.field) == ("BAD_DATABASE", "database")
 
 
+@pytest.mark.parametrize("key", ["lake#1", "lake#", "a?b=c", "my%20lake", "a%2Fb/c"])
+@pytest.mark.parametrize("bucket", ["s3://bucket", "gs://bucket", "abfss://c@a.dfs.core.windows.net"])
+def test_a_uri_that_lance_would_cut_or_decode_is_refused(bucket, key):
+    """Lance would keep the tables of `s3://bucket/lake#1` and of `s3://bucket/lake#2` in one place."""
+    with pytest.raises(InvalidArgument, match="Choose a name without") as caught:
+        canonical_database(f"{bucket}/{key}")
+    assert (caught.value.reason, caught.value.field) == ("BAD_DATABASE", "database")
+
+
+def test_other_characters_of_a_uri_stand_for_themselves():
+    assert canonical_database("s3://bucket/数据 库/~x1[2]+é&=%") == "s3://bucket/数据 库/~x1[2]+é&=%"
+
+
 @pytest.mark.parametrize("control", ["\n", "\0", "\x1b", "\x7f", "\x9b", "\u202e", "\u2066"], ids=ascii)
 @pytest.mark.parametrize("form", ["/data/a{}b", "file:///data/a{}b", "s3://bucket/a{}b"])
 def test_a_place_has_no_control_characters_and_none_is_repeated(control, form):
