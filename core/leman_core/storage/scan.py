@@ -107,10 +107,12 @@ def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> N
 def _error(uri: str, version: int, error: Exception) -> LemanError:
     text = str(error).partition("\n")[0].partition(", /")[0]
     what = f"row ids of table {uri} cannot be read from version {version}: {text}"
-    if (damage := file_damage(uri, error)) is not None:
+    damage = file_damage(uri, error)
+    if damage is not None and "path" in damage.facts:
         return damage
-    if isinstance(error, OSError) and not is_panic(error):
+    if damage is None and isinstance(error, OSError) and not is_panic(error):
         return storage_failed(error, f"The {what}", uri)
+    # Every deletion file is sound, and all else that row ids rest on stands in the manifest.
     path = f"{uri}/_versions/{manifest.manifest_file_name(version)}"
     return DataLoss(
         "TABLE_DAMAGED",

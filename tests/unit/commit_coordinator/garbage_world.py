@@ -169,6 +169,11 @@ def _key_parts(draw: st.DrawFn, world: World) -> tuple[keys.KeyFamily, str, str,
     return made, draw(st.sampled_from(FILTERS)), source, draw(st.integers(0, 2))
 
 
+def _own(world: World) -> tuple[keys.KeyFamily, keys.KeyFamily]:
+    """Return the families of the column's keys: of today, and from before the table was moved with its folder."""
+    return family(world.name), family(world.name, uri="/elsewhere/t.lance")
+
+
 def _checkpoint(draw: st.DrawFn, world: World, n: int) -> None:
     made, where, source, fragment_id = _key_parts(draw, world)
     start = draw(st.integers(0, ROWS - 1))
@@ -176,7 +181,7 @@ def _checkpoint(draw: st.DrawFn, world: World, n: int) -> None:
     key = keys.range_key(made.prefix(where, [(X, source)]), fragment_id, covered)
     file = stored(key, draw(AGES), f"c{n}.lance")
     world.files.append(file)
-    found = world.newest(source, fragment_id) if made == family(world.name) else None
+    found = world.newest(source, fragment_id) if made in _own(world) else None
     needed = found is not None and found[0] in ("empty", "external", "stale")
     if found is not None and found[0] == "partial":
         states = world.states[found[1]]
@@ -194,7 +199,7 @@ def _record(draw: st.DrawFn, world: World, n: int) -> None:
     world.files.append(file)
     world.records[file.name] = record(name, source, column_id, made.udf_name, made.udf_version)
     exists = draw(st.booleans())
-    found = world.newest(source, fragment_id) if made == family(world.name) else None
+    found = world.newest(source, fragment_id) if made in _own(world) else None
     needed = exists and found is not None and found[0] != "full" and column_id == COLUMN_ID
     world.needed[file.name] = needed
     if exists:

@@ -9,7 +9,7 @@ from leman.v1 import errors_pb2
 from leman_core.model import service_errors
 
 ROOT = Path(__file__).resolve().parents[3]
-SERVICES = ("core", "planner", "executor", "commit_coordinator")
+SERVICES = ("core", "planner", "executor", "commit_coordinator", "clients/python/leman/_format")
 #: Told by a process that does not start, or by a command, and never by a call.
 LOCAL = {
     "ANONYMOUS_BIND",
