@@ -242,7 +242,7 @@ def test_a_large_value_for_many_rows_is_held_a_few_times(tmp_path, monkeypatch):
 )
 def test_a_column_that_goes_after_the_call_was_checked_is_named(tmp_path, monkeypatch, where, expression, reason):
     made = lance.write_dataset(pa.table({"a": [1, 2], "b": [1, 2]}), tmp_path / "t.lance")
-    name = "values" if expression else "condition"
+    name = "pinned_values" if expression else "pinned_condition"
     check = getattr(row_rewrites, name)
 
     def checked(*args):
