@@ -151,7 +151,7 @@ def test_a_job_that_another_executor_has_is_measured_there(page: Page):
     running = RunningJobs()
     before = page.values()
     running.measured.begin(job("backfill"))
-    running.lose("j")
+    running.lose(job("backfill").key)
     running.measured.end(replace(job("backfill"), state=JobState.FAILED, ended_at=101.0))
     (selector,) = GROWTH.findall(expression("LemanJobsFail"))
     assert growth(selector, before, page.values()) == {"backfill": 0, "refresh": 0}

@@ -236,7 +236,7 @@ def test_every_job_runs_the_same_plan_with_a_worker_task_of_its_own(runner, cont
     asyncio.run(runner.run_workers(ADDRESS, CONTEXT, 2))
     asyncio.run(runner.run_workers(ExecutorEndpoint("h", 2, "job-2", "other"), CONTEXT, 2))
     assert len(context.frames) == 1
-    assert [(e.host, e.hello.job_id, e.hello.secret) for e in context.worker_tasks] == [
+    assert [(e.host, e.hello.job_key, e.hello.secret) for e in context.worker_tasks] == [
         ("127.0.0.1", "job-1", "s3cret"),
         ("h", "job-2", "other"),
     ]
