@@ -1,9 +1,4 @@
-"""`leman checkpoints`, `leman verify`.
-
-`leman checkpoints`.
-
-`leman verify`.
-"""
+"""`leman checkpoints` and `leman verify`; what verifying needs is imported when it runs."""
 
 from __future__ import annotations
 
@@ -13,14 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
-from leman._connect import connect
-from leman._local.embedded_services import Embedded, ephemeral_service
 from leman._locations import check_database_exists, database_uri
-from leman._maintenance import Verification
-from leman._maintenance import verify as verify_database
-from leman._wire.channel import Services
 from leman.cli._options import (
     DatabaseArgument,
     EndpointOption,
@@ -35,7 +24,8 @@ from leman.cli._options import (
 from leman.cli._output import note, print_json, print_line, print_table
 
 if TYPE_CHECKING:
-    from leman._maintenance import CheckpointCollection, StoredFile
+    from leman._maintenance import CheckpointCollection, StoredFile, Verification
+    from leman._wire.channel import Services
 
 
 checkpoints = typer.Typer(help="Lists checkpoints and removes those that nothing needs.", no_args_is_help=True)
@@ -129,7 +119,9 @@ def verify(
     as_json: JsonOption = False,
 ) -> None:
     """Compare all that a database keeps with what was written. Changes nothing. Exit code 3: there are findings."""
-    seen = [Verification(resume_token=resume)]
+    from leman import _maintenance  # noqa: PLC0415 - slow to import
+
+    seen = [_maintenance.Verification(resume_token=resume)]
     try:
         with _services(db, endpoint, token, tls_ca) as (services, uri), _shown(quiet=as_json) as show:
 
@@ -138,7 +130,7 @@ def verify(
                 del seen[0]
                 show(found)
 
-            verify_database(services, uri, resume, progress)
+            _maintenance.verify(services, uri, resume, progress)
     except KeyboardInterrupt:
         if seen[0].resume_token:
             note(f"interrupted; go on with --resume {seen[0].resume_token}")
@@ -152,6 +144,9 @@ def verify(
 @contextlib.contextmanager
 def _services(db: str, endpoint: str | None, token: str | None, tls_ca: str | None) -> Iterator[tuple[Services, str]]:
     """Services that are there; else a coordinator of our own, as starting those of the database would write to it."""
+    from leman._connect import connect  # noqa: PLC0415 - slow to import
+    from leman._local.embedded_services import Embedded, ephemeral_service  # noqa: PLC0415 - likewise
+
     uri = database_uri(db)
     if endpoint is None and "://" not in uri:
         check_database_exists(uri)
@@ -170,6 +165,8 @@ def _shown(*, quiet: bool) -> Iterator[Callable[[Verification], object]]:
     if quiet or not sys.stderr.isatty():
         yield lambda _found: None
         return
+    from rich.console import Console  # noqa: PLC0415 - slow to import
+
     with Console(stderr=True).status("verifying") as line:
         yield lambda found: line.update(f"{found}{f'; at {found.table}' if found.table else ''}")
 
