@@ -114,7 +114,7 @@ def test_an_interrupted_run_tells_how_to_go_on(run, fake, monkeypatch):
         progress(leman.Verification(COUNTS[:1], (), "half", "docs"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("leman.cli._maintenance_commands.verify_database", interrupted)
+    monkeypatch.setattr("leman._maintenance.verify", interrupted)
     code, out, err = run()
     assert code == 130
     assert "--resume half" in err
