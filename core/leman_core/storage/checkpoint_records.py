@@ -242,6 +242,11 @@ class Piece:
         return self.only(self.offsets[self.states != RowState.DELETED])
 
 
+def pieces_within(pieces: Sequence[Piece], covered: RowRange) -> list[Piece]:
+    """Return the rows of some pieces that are in a range."""
+    return [held for piece in pieces if (held := piece.within(covered)) is not None]
+
+
 def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: pa.DataType) -> pa.RecordBatch:
     """Return pieces as a checkpoint batch in physical order.
 

@@ -145,7 +145,7 @@ def file_damage(uri: str, error: BaseException) -> DataLoss | None:
         return None
     return DataLoss(
         "TABLE_DAMAGED",
-        f"Table {uri} is damaged: a file of it cannot be decoded ({_first_line(text)}). CommitService.VerifyDatabase "
+        f"Table {uri} is damaged: a file of it cannot be decoded ({first_line(error)}). CommitService.VerifyDatabase "
         "names the file. Put it back from a copy; where there is none, restore a version before it",
         uri=uri,
     )
@@ -224,10 +224,6 @@ def _files_of(dataset: lance.LanceDataset) -> Iterator[_File]:
             )
         for data in metadata.files:
             yield _File(f"data/{data.path}", data.base_id, rows, data.file_size_bytes)
-
-
-def _first_line(text: str) -> str:
-    return on_one_line(text.partition(", /")[0])
 
 
 def _advice(uri: str) -> str:

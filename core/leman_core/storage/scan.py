@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import lance
 import numpy as np
@@ -33,7 +33,7 @@ from leman_core.model.service_errors import (
 )
 from leman_core.sql import filters
 from leman_core.storage import column_files, lance_files, manifest
-from leman_core.storage.error_translation import LANCE_ERRORS, file_damage, table_error, using_storage
+from leman_core.storage.error_translation import LANCE_ERRORS, file_damage, first_line, table_error, using_storage
 from leman_core.storage.lance_sql import Dialect
 from leman_core.storage.lance_tables import field_ids, file_format
 from leman_core.storage.locations import in_object_store
@@ -105,8 +105,7 @@ def _check_deletions(uri: str, fragment: lance.LanceFragment, deleted: int) -> N
 
 
 def _error(uri: str, version: int, error: Exception) -> LemanError:
-    text = str(error).partition("\n")[0].partition(", /")[0]
-    what = f"row ids of table {uri} cannot be read from version {version}: {text}"
+    what = f"row ids of table {uri} cannot be read from version {version}: {first_line(error)}"
     damage = file_damage(uri, error)
     if damage is not None and "path" in damage.facts:
         return damage
@@ -143,6 +142,7 @@ Offsets = npt.NDArray[np.int64]
 Columns = Sequence[str] | Mapping[str, str]
 #: Returns the offset behind a batch, given the one behind the batch before.
 End = Callable[[pa.RecordBatch, int], int]
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,17 +280,8 @@ class FragmentReader:
             return concatenate(scanner.to_table().column(column).chunks)
 
     def values_in_parts(self, fragment_id: int, covered: RowRange, column: str) -> Iterator[tuple[RowRange, pa.Array]]:
-        """Yield what `values` returns: at once, or in parts of the range where one array cannot hold the values."""
-        try:
-            values = self.values(fragment_id, covered, column)
-        except LemanError as error:
-            if covered.rows == 1 or not is_overflow(error):
-                raise
-        else:
-            yield covered, values
-            return
-        for part in split_range(covered, fewer_rows(covered.rows)):
-            yield from self.values_in_parts(fragment_id, part, column)
+        """Yield what `values` returns, for the range or for parts of it: see `in_parts`."""
+        return in_parts(covered, lambda part: self.values(fragment_id, part, column))
 
     def null_rows(self, column: str) -> dict[int, Offsets]:
         """Return physical offsets of the rows that are NULL in a column, by fragment; deleted rows are left out.
@@ -535,6 +526,20 @@ def is_overflow(error: BaseException) -> bool:
 def fewer_rows(rows: int) -> int:
     """Return how many rows to read at once where so many were too large for a batch."""
     return max(1, rows * CHUNK_BYTES // _OVERFLOW_BYTES)
+
+
+def in_parts(covered: RowRange, make: Callable[[RowRange], _Made]) -> Iterator[tuple[RowRange, _Made]]:
+    """Yield what `make` returns for a range, or for parts of it where one array cannot hold the values of all rows."""
+    try:
+        made = make(covered)
+    except (LemanError, pa.ArrowException) as error:
+        if covered.rows == 1 or not is_overflow(error):
+            raise
+    else:
+        yield covered, made
+        return
+    for part in split_range(covered, fewer_rows(covered.rows)):
+        yield from in_parts(part, make)
 
 
 def batches_of(fragment: lance.LanceFragment, rows: int = CHUNK_ROWS, ahead: int = _READAHEAD) -> dict[str, Any]:

@@ -34,7 +34,6 @@ from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import scratch_table as view_scratch
 from leman_core.storage import view_data_files as view_files
 from leman_core.storage import view_side_files
-from leman_core.storage import view_side_files as view_failed
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.locations import database_and_table, table_uri
@@ -430,16 +429,16 @@ def update_failed_note(
     """
     if not before.file and not any(map(len, failed.values())):
         return UpdatedNote(before)
-    known = view_failed.read_failed_rows(uri, before)
+    known = view_side_files.read_failed_rows(uri, before)
     listed = NONE_FAILED if known is None else known
     left = listed.without(evicted, before.rows.keys()).without(rows, failed.keys()).plus(job_id, failed)
-    return UpdatedNote(before if left == listed else view_failed.write_failed_rows(uri, left), known is None)
+    return UpdatedNote(before if left == listed else view_side_files.write_failed_rows(uri, left), known is None)
 
 
 def warn_if_lost(work: RefreshWork, plan: RefreshPlan, before: FailedNote, noted: UpdatedNote) -> FailedNote:
     """Return what a view is to say of failed rows; have the refresh say once where the list so far is lost."""
     if noted.lost:
-        message = view_failed.lost_failed_rows(database_and_table(plan.uri)[1], before)
+        message = view_side_files.lost_failed_rows(database_and_table(plan.uri)[1], before)
         if message not in work.journal.result.warnings:
             work.journal.say(warnings=(*work.journal.result.warnings, message))
             work.status.note("error", message)
@@ -448,7 +447,7 @@ def warn_if_lost(work: RefreshWork, plan: RefreshPlan, before: FailedNote, noted
 
 def new_failed_note(uri: str, failed: FailedRowIds, job_id: str) -> FailedNote:
     """Return what a view says of failed rows once none of its earlier rows is left; see `noted`."""
-    return view_failed.write_failed_rows(uri, NONE_FAILED.plus(job_id, failed))
+    return view_side_files.write_failed_rows(uri, NONE_FAILED.plus(job_id, failed))
 
 
 class FirstFailures:

@@ -18,16 +18,14 @@ import pyarrow as pa
 
 from leman_core.functions.arrow_values import concatenate, equal_rows
 from leman_core.model import keys, row_states
-from leman_core.model import row_states as changed_rows
 from leman_core.model.plan import CheckpointRef, FragmentTask, StagedFile
-from leman_core.model.row_positions import RowRange, split_range
-from leman_core.model.row_states import RowState, States
-from leman_core.model.service_errors import Unavailable
+from leman_core.model.row_positions import RowRange
+from leman_core.model.row_states import Mask, RowState, States
 from leman_core.model.work import CheckpointStore, FragmentWork, WorkContext
 from leman_core.storage import column_files
-from leman_core.storage.checkpoint_records import Piece
+from leman_core.storage.checkpoint_records import Piece, pieces_within
 from leman_core.storage.lance_files import Deletions
-from leman_core.storage.scan import FragmentReader, fewer_rows, is_overflow
+from leman_core.storage.scan import FragmentReader, in_parts
 from leman_executor.worker.row_checkpoints import CheckpointLost, KnownRows
 from leman_executor.worker.row_source import InstalledFile
 
@@ -64,7 +62,7 @@ class FragmentWriter:
         file_format: tuple[int, int] = (2, 2),
     ) -> None:
         self._uri = uri
-        self._changed: changed_rows.Mask | None = None
+        self._changed: Mask | None = None
         self._field = field
         self._fingerprint = fingerprint
         self._physical_rows = physical_rows
@@ -104,17 +102,10 @@ class FragmentWriter:
                     equal = np.ones(part.rows, np.bool_) if piece.kept else self._equal(part, piece.values)
                     self._keep(part, equal)
             return
-        try:
-            values, states = self._aligned(covered, pieces)
-        except (Unavailable, pa.ArrowException) as error:  # kept values may be of any width
-            if covered.rows == 1 or not is_overflow(error):
-                raise
-            self._at = covered.start
-            for part in split_range(covered, fewer_rows(covered.rows)):
-                self.emit(part, [held for piece in pieces if (held := piece.within(part)) is not None])
-            return
-        self._writer.write(values)
-        self._note(covered, states)
+        # Kept values may be of any width.
+        for part, (values, states) in in_parts(covered, lambda p: self._aligned(p, pieces_within(pieces, p))):
+            self._writer.write(values)
+            self._note(part, states)
 
     def _aligned(self, covered: RowRange, pieces: Sequence[Piece]) -> tuple[pa.Array, States]:
         existing = self._existing
@@ -139,17 +130,15 @@ class FragmentWriter:
             self._keep(covered, kept | equal_rows(values, base))
         return values, states
 
-    def _equal(self, covered: RowRange, values: pa.Array) -> changed_rows.Mask:
+    def _equal(self, covered: RowRange, values: pa.Array) -> Mask:
         """Return which rows of a range have the value that they have in the file that is replaced."""
-        assert self._existing is not None
-        try:
-            return equal_rows(values, self._existing.values(covered))
-        except (Unavailable, pa.ArrowException) as error:
-            if covered.rows == 1 or not is_overflow(error):
-                raise
-        parts = split_range(covered, fewer_rows(covered.rows))
-        found = [self._equal(part, values.slice(part.start - covered.start, part.rows)) for part in parts]
-        return np.concatenate(found)
+        existing = self._existing
+        assert existing is not None
+
+        def equal(part: RowRange) -> Mask:
+            return equal_rows(values.slice(part.start - covered.start, part.rows), existing.values(part))
+
+        return np.concatenate([found for _, found in in_parts(covered, equal)])
 
     def _note(self, covered: RowRange, states: States | None) -> None:
         if states is None or bool((states == RowState.COMPUTED).all()):
@@ -159,7 +148,7 @@ class FragmentWriter:
         self._states[covered.start : covered.end] = states
         self.untouched += int((states == RowState.UNTOUCHED).sum())
 
-    def _keep(self, covered: RowRange, kept: changed_rows.Mask) -> None:
+    def _keep(self, covered: RowRange, kept: Mask) -> None:
         """Record which rows of a range have the same value as in the replaced file."""
         if not kept.any():
             return
@@ -173,7 +162,7 @@ class FragmentWriter:
             return b""
         file = self._existing.file
         earlier = column_files.read_predecessors(self._uri, file)
-        return changed_rows.encode_predecessors(changed_rows.add_predecessor(file, self._changed, earlier))
+        return row_states.encode_predecessors(row_states.add_predecessor(file, self._changed, earlier))
 
     @property
     def is_put_at_once(self) -> bool:
@@ -252,7 +241,7 @@ class Unwritten:
         covered = RowRange(self._at, covered_to)
         if self._writer is None or covered.rows <= 0:
             return
-        known = [held for piece in self._known if (held := piece.within(covered)) is not None]
+        known = pieces_within(self._known, covered)
         pieces = [*known, *self._pieces]
         self._writer.emit(covered, [*pieces, *self._left(covered, pieces)])
         self._at, self._pieces, self._bytes = covered_to, [], 0

@@ -16,12 +16,12 @@ import pyarrow as pa
 from leman_core.model import keys
 from leman_core.model.plan import CheckpointRef
 from leman_core.model.row_ids import distinct
-from leman_core.model.row_positions import RowRange, split_range
+from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
 from leman_core.model.work import CheckpointStore, FragmentWork, RowError, WorkContext
 from leman_core.process.crash_points import crash_point
-from leman_core.storage.checkpoint_records import Piece, from_checkpoint, to_checkpoint
-from leman_core.storage.scan import CHUNK_ROWS, fewer_rows, is_overflow
+from leman_core.storage.checkpoint_records import Piece, from_checkpoint, pieces_within, to_checkpoint
+from leman_core.storage.scan import CHUNK_ROWS, in_parts
 from leman_executor.worker.unit_runtime import UnitRuntime
 
 _CACHED = 2
@@ -299,18 +299,14 @@ class Checkpoints:
     def _stored(self, covered: RowRange, pieces: Sequence[Piece]) -> Iterator[tuple[CheckpointRef, int]]:
         """Store the rows of a range, in several checkpoints where one cannot hold the values; yield their bytes too."""
         work = self._work
-        try:
-            batch = to_checkpoint(work.fragment_id, self._field.name, pieces, self._field.type)
-        except pa.ArrowException as error:
-            if covered.rows == 1 or not is_overflow(error):
-                raise
-        else:
-            key = keys.range_key(work.task.checkpoint_prefix, work.fragment_id, covered)
+
+        def checkpoint(part: RowRange) -> pa.RecordBatch:
+            return to_checkpoint(work.fragment_id, self._field.name, pieces_within(pieces, part), self._field.type)
+
+        for part, batch in in_parts(covered, checkpoint):
+            key = keys.range_key(work.task.checkpoint_prefix, work.fragment_id, part)
             self._runtime.store[key] = batch
-            yield CheckpointRef(key, covered), batch.nbytes
-            return
-        for part in split_range(covered, fewer_rows(covered.rows)):
-            yield from self._stored(part, [held for piece in pieces if (held := piece.within(part)) is not None])
+            yield CheckpointRef(key, part), batch.nbytes
 
     def _deleted(self, covered: RowRange) -> list[Piece]:
         """Return the deleted rows of a range, so that a checkpoint distinguishes them from rows that it does not
@@ -382,4 +378,4 @@ class _Pending:
         self.bytes += sum(piece.values.nbytes for piece in pieces)
 
     def known_within(self, covered: RowRange) -> list[Piece]:
-        return [held for piece in self.known if (held := piece.within(covered)) is not None]
+        return pieces_within(self.known, covered)
