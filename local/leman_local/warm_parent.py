@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from leman_core.process import environment
-from leman_core.process import environment as linux
 from leman_local import child, fd_messages
 from leman_local.service_file import Home
 
@@ -208,7 +207,7 @@ class WarmParent:
         """
         if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
             return None
-        linux.adopt_orphans()
+        environment.adopt_orphans()
         ours, theirs = socket.socketpair()
         shown, rest = environment.split({**os.environ, **_ENVIRONMENT})
         reading, writing = os.pipe()

@@ -50,7 +50,6 @@ from leman_coordinator.commits.preconditions import Rejection
 from leman_coordinator.commits.view_changes import Prepared, ViewChecks
 from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, TableHandle
 from leman_coordinator.tables import table_changes
-from leman_coordinator.tables import table_changes as tables
 from leman_core.model.service_errors import (
     INTERNAL_BUG,
     Aborted,
@@ -360,10 +359,10 @@ class CommitQueue:
 
     async def _change_table(self, request: TableRequest) -> CommitResult:
         if isinstance(request, CreateTableRequest):
-            return await self._repeated(lambda: self._create(tables.create_new_table, request))
+            return await self._repeated(lambda: self._create(table_changes.create_new_table, request))
         if isinstance(request, ChangeColumnsRequest):
             return await self._retrying(table_changes.change_columns, request)
-        return await self._retrying(tables.change_rows, request)
+        return await self._retrying(table_changes.change_rows, request)
 
     async def _retrying(
         self, step: Callable[[TableHandle, Subject], Result], subject: Subject, tries: int = 0

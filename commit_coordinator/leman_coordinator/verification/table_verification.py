@@ -27,7 +27,6 @@ from leman_core.model.table import DataFile, Fragment, TableSnapshot
 from leman_core.model.udf import ColumnBinding
 from leman_core.model.view import SCRATCH_PREFIX, FailedNote
 from leman_core.storage import column_files, view_side_files
-from leman_core.storage import view_side_files as view_failed
 from leman_core.storage.checkpoint_records import FragmentRecord
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
 from leman_core.storage.lance_tables import LanceTables
@@ -364,13 +363,13 @@ class TableCheck:
     def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
         """Return what keeps the list of a view's failed rows from being read."""
         try:
-            if view_failed.read_failed_rows(self._uri, note) is not None:
+            if view_side_files.read_failed_rows(self._uri, note) is not None:
                 return ()
             flaw, what = Flaw.DAMAGED, "is damaged or gone"
         except LemanError as error:
             flaw, what = Flaw.UNREADABLE, f"cannot be read ({error_text(error)})"
         path = f"{self._folder}/{REFRESH_FOLDER}/{note.file}"
-        message = view_failed.lost_failed_rows(self._table, note, what)
+        message = view_side_files.lost_failed_rows(self._table, note, what)
         return (Finding(Subject.VIEW, flaw, path, message, self._table, tuple(note.rows), -1, snapshot.live_rows),)
 
     def _about(self, subject: Subject, flaw: Flaw, what: str, snapshot: TableSnapshot, *columns: str) -> Finding:

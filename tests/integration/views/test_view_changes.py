@@ -18,7 +18,6 @@ from leman_core.model.view import SOURCE_ROW_ID, RefreshMode
 from leman_core.storage.source_rows import NO_ROWS, RowFacts, SourceRows
 from leman_core.storage.view_data_files import in_view_order
 from leman_executor.refresh import row_diff
-from leman_executor.refresh import row_diff as view_differences
 from leman_executor.refresh.row_diff import every_row, row_outcome, view_row_ids
 from tests.integration.commits.view_commit_helpers import View as CommittedView
 from tests.integration.views.changing_source import Row, Source, View
@@ -59,7 +58,7 @@ STEPS = st.one_of(
 )
 def test_a_view_follows_any_history(shape, steps, back, at_once, history):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(view_differences, "_AT_ONCE", at_once)
+        patch.setattr(row_diff, "_AT_ONCE", at_once)
         source = Source.make(folder)
         least, limit, offset = SHAPES[shape]
         view = View(source, least, limit, offset, base=source.version, history=history)

@@ -13,7 +13,6 @@ from leman_coordinator.lance_io.view_commits import stage_placeholders
 from leman_core.model.service_errors import DataLoss, NotFound, Unavailable
 from leman_core.model.view import IS_SET, SOURCE_ROW_ID, ViewQuery
 from leman_core.storage import view_data_files as view_files
-from leman_core.storage import view_data_files as view_patches
 from leman_core.storage import view_side_files
 from leman_core.storage.column_files import data_path
 from leman_core.storage.view_data_files import view_rows
@@ -31,16 +30,16 @@ SCHEMA = pa.schema(
 
 @given(offsets=st.sets(st.integers(0, 2**32 - 1)), names=st.dictionaries(st.text(min_size=1), st.text(min_size=1)))
 def test_patches_come_back(offsets, names):
-    found = view_patches.decode_patch(view_patches.encode_patch(names, np.array(sorted(offsets), np.int64)))
+    found = view_files.decode_patch(view_files.encode_patch(names, np.array(sorted(offsets), np.int64)))
     assert (found[0], found[1].tolist()) == (names, sorted(offsets))
 
 
 def test_damaged_patches_are_refused():
-    buffer = view_patches.encode_patch({"x": "a.lance"}, np.array([1, 2], np.int64))
+    buffer = view_files.encode_patch({"x": "a.lance"}, np.array([1, 2], np.int64))
     with pytest.raises(ValueError, match="damaged"):
-        view_patches.decode_patch(buffer[:-3])
+        view_files.decode_patch(buffer[:-3])
     with pytest.raises(ValueError, match="number of rows"):
-        view_patches.decode_patch(buffer.replace(b'"rows": 2', b'"rows": 3'))
+        view_files.decode_patch(buffer.replace(b'"rows": 2', b'"rows": 3'))
 
 
 @pytest.mark.parametrize(
