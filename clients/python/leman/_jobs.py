@@ -26,7 +26,7 @@ from google.protobuf import field_mask_pb2
 from leman import _locations
 from leman._call_boundary import boundary, warn
 from leman._columns import ColumnChange, report_lost
-from leman._error_groups import MOST_EXAMPLES
+from leman._format.error_groups import MOST_EXAMPLES
 from leman._functions.registration import Registration
 from leman._functions.udf_decorator import UDF
 from leman._job_model import Job, JobEvent, Jobs, JobState, JobUpdate, Progress, interrupted_line, left_line

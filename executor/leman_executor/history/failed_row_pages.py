@@ -23,7 +23,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from leman._error_groups import ErrorGroup, ErrorGrouping
+from leman._format.error_groups import ErrorGroup, ErrorGrouping
 from leman._format.stored_logs import PLACE_ONLY, sql_quoted
 from leman_core.model.job import Job
 from leman_core.model.service_errors import LemanError

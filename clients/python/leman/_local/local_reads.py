@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from leman import _locations, local
-from leman._error_groups import ErrorGrouping
 from leman._format import column_bindings, stored_documents, stored_functions, stored_logs, view_definitions
+from leman._format.error_groups import ErrorGrouping
 from leman._format.stored_documents import Unreadable
 from leman._format.stored_functions import UdfDefinition
 from leman._format.stored_logs import PLACE_ONLY, sql_quoted
