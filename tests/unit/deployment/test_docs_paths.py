@@ -49,6 +49,8 @@ REPORTS = re.compile(r"^\| ([\d–, ]+) \|(.*)\|$", re.MULTILINE)
 SETTING = re.compile(r"LEMAN_[A-Z]+__[A-Z_]+")
 REASON = re.compile(r"`([A-Z]{3,}_[A-Z_]{3,})`")
 LINK = re.compile(r"\]\(([^)\s]+)\)")
+#: How a line of a block of commands begins.
+COMMAND = re.compile(r"(\./leman|leman|export|pip|\.venv/bin/\S+|\.ci/run)\b")
 ENTRY = re.compile(r"^\*\*(.+?)\*\* –", re.MULTILINE)
 
 
@@ -164,3 +166,15 @@ def test_the_glossary_is_in_order_and_says_each_word_once():
 
     assert len(terms) > 50
     assert terms == sorted(set(terms))
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_each_command_has_a_line_of_its_own(document):
+    """A block of commands that was wrapped like prose has words, or another command, where none can be."""
+    wrapped = []
+    for block in re.findall(r"^```\w*\n(.*?)^```$", (ROOT / document).read_text(), re.MULTILINE | re.DOTALL):
+        lines = block.splitlines()
+        if lines and re.match(r"(\./leman|leman) [a-z]", lines[0]):
+            wrapped += [line for line in lines if not COMMAND.match(line)]
+            wrapped += [line for line in lines if re.search(r"# .* (\./leman|leman) [a-z]+ (\./lake|.* # )", line)]
+    assert wrapped == []

@@ -55,7 +55,7 @@ class ColumnInput:
 
 
 class FunctionVersion(NamedTuple):
-    """A function, as a column's metadata names it. The version is empty where nobody said yet which one it is."""
+    """A function, as a column's metadata names it. An empty version is not decided yet."""
 
     name: str
     version: str

@@ -1,14 +1,10 @@
-"""Stored documents: the format number and the digest that each carries. Pure.
+"""The format number and the digest of stored documents. Pure.
 
-The formats in which Leman stores things, and their numbers: what another release wrote is told from damage.
+Stored data states the number of its format, so that data of another release is not taken for damage. Without a number
+it has format 1, unless the formats below say otherwise. A change gets the next number if earlier releases cannot read
+it. `docs/stored_formats.md` lists where each number is stored.
 
-What is stored says the number of its format. One that says none is of format 1, unless the table below says otherwise.
-A change that releases without it cannot read gets the next number; one that they read without loss keeps the number.
-`docs/stored_formats.md` lists where each number stands.
-
-Documents and texts that carry a digest of their own, so that what was changed in the store is refused, not believed.
-
-A digest tells damage, no malice: whoever can write to the store can make one.
+A digest detects damage, not malice: anyone who can write to the store can compute one.
 """
 
 from __future__ import annotations

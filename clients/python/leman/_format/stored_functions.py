@@ -208,7 +208,7 @@ def encode_definition(udf: UdfDefinition, registered_at: float) -> bytes:
         rule["action"] = rule["action"].value
     if udf.remote is None:
         del body["remote"]  # releases that know no remote functions read all others
-    source = body.pop("source")  # beside the definition, where earlier releases look over it
+    source = body.pop("source")  # next to the definition, where earlier releases ignore it
     document = {"format": stored_documents.FUNCTION.current, "registered_at": registered_at, "definition": body}
     return stored_documents.seal({**document, "source": source} if source else document)
 

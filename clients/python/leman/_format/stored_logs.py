@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
-#: Where they lie in a database, and the folder beside them for what was set aside of them.
+#: Paths in a database, and the folder next to them for parts that were set aside.
 JOBS = "_leman/jobs.lance"
 ERRORS = "_leman/errors.lance"
 DAMAGED = "damaged"
@@ -24,7 +24,7 @@ def position(row: Mapping[str, object]) -> int:
     """Return where a row stands among all others of its table: in the order in which their appends were committed.
 
     Commits give out stable row ids in their order, and compaction keeps them, while it moves rows behind others that
-    were appended meanwhile. A row that was saved from a damaged fragment is appended anew and has a new id; its column
+    were appended meanwhile. A row that was saved from a damaged fragment is appended again under a new id; its column
     `position` has the old one. Rows with ids 0, 1, 2 of which the middle one was saved, with id 3, stand in the order
     0, 3 (position 1), 2.
 

@@ -491,8 +491,7 @@ def has_name(value: Any) -> bool:
 
 #: What to do about a value that cannot be sent.
 BUILD_IT_THERE = "Build what it holds inside the function, or in __init__ of a class."
-#: What Python says of a dictionary, a module's for one, that another thread has written to while it was pickled: it is
-#: pickled anew then, so often at the most.
+#: What Python says when another thread changes a dictionary while it is pickled. It is pickled again, at most so often.
 _CHANGED, _TRIES = ("changed size during iteration", "keys changed during iteration"), 10
 _PLACE_OF_FILE = 10  # among the arguments of CodeType, since Python 3.11
 
@@ -581,7 +580,7 @@ def by_name_only(kind: type, name: str) -> str:
 
 
 def _with_file(code: CodeType, reduced: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Code is made anew with its own file, which tracebacks tell: cloudpickle leaves it out from 3.1.3 on."""
+    """Recreate code with its file name, which tracebacks show: cloudpickle drops it since 3.1.3."""
     make, arguments = reduced
     at = _PLACE_OF_FILE
     return make, (*arguments[:at], code.co_filename, *arguments[at + 1 :])

@@ -209,7 +209,7 @@ def _declared(udf: UDF) -> list[pa.DataType]:
 
 
 def error_metadata(error: BaseException) -> bytes:
-    """What a caller is told of a batch for which the function raised, as JSON."""
+    """Return the error of a batch for which the function raised, as JSON for its caller."""
     kind = type(error)
     bases = [_name(base) for base in kind.__mro__[1:] if base not in (object, BaseException, Exception)]
     trace = "".join(traceback.format_exception(kind, error, error.__traceback__))
@@ -230,7 +230,7 @@ def _text(error: BaseException) -> str:
 
 PROTOCOL = "leman.function.v1"
 DESCRIBE = f"{PROTOCOL}.describe"
-#: A batch may have so many bytes in memory: as many as messages may have between Leman and function servers.
+#: Most bytes of a batch in memory: the size limit of messages between Leman and function servers.
 MOST_BATCH_BYTES = 256 << 20
 
 
