@@ -42,7 +42,7 @@ class Harm:
     chance: random.Random = field(default_factory=lambda: random.Random(14))
 
     def strikes(self, share: float) -> bool:
-        """Tell whether it is this request's turn."""
+        """Return whether it is this request's turn."""
         return bool(share) and self.chance.random() < share
 
 

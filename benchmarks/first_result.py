@@ -18,7 +18,7 @@ def double(x: int) -> int:
 
 
 def with_leman(folder: Path, rows: int) -> dict[str, float]:
-    """Starts everything, as `leman.connect` does for whoever calls it first."""
+    """Starts everything, as `leman.connect` does for anyone who calls it first."""
     begin = time.perf_counter()
     import leman  # noqa: PLC0415 - its import is part of the time
 

@@ -21,7 +21,7 @@ BATCH_ROWS = 1 << 14
 
 
 class Server(fl.FlightServerBase):
-    """Reads and writes tables; asks nobody who they are, and checks nothing."""
+    """Reads and writes tables; asks no one who they are, and checks nothing."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__("grpc://127.0.0.1:0")

@@ -73,7 +73,7 @@ def _wait_for(port: int) -> None:
 
 
 def access(port: int) -> dict[str, str]:
-    """Environment for whoever reads and writes through a port."""
+    """Environment for anyone who reads and writes through a port."""
     return {
         "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
         "AWS_ACCESS_KEY_ID": "bench",

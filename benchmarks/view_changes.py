@@ -32,7 +32,7 @@ _VIEW = {"x": "x", "y": "x * 2"}
 
 
 class Side(Protocol):
-    """Somebody who keeps a view. `source`: the table that it is of."""
+    """Someone who keeps a view. `source`: the table that it is of."""
 
     name: str
     source: str
@@ -204,7 +204,7 @@ def _case(
     by_hand: Callable[[int], None] | None,
     before: Callable[[str, int], None] | None = None,
 ) -> Document:
-    """`before`: a change after which everybody refreshes without a clock. `change` None: first refreshes."""
+    """`before`: a change after which everyone refreshes without a clock. `change` None: first refreshes."""
     seconds: dict[str, list[float]] = {side.name: [] for side in sides}
     alone: list[float] = []
     sources = {side.source for side in sides}

@@ -1,10 +1,10 @@
-"""What a run costs after rows came, an input was updated and the function was mended: see docs/coming_from.md.
+"""What a run costs after rows came, an input was updated and the function was fixed: see docs/coming_from.md.
 
 Prints:
     first run: 299 rows computed, 1 failed, 300 calls
     20 rows added, 2 updated: 22 calls
     the same again: 0 calls
-    the mended function: 1 call, 320 rows computed
+    the fixed function: 1 call, 320 rows computed
     read by Lance alone: 320 vectors
 """
 
@@ -67,7 +67,7 @@ print(f"the same again: {calls()} calls")
 
 db.retry_job(job_id, udf=embed_mended, keep_others=True, progress=False)
 states = table.row_states("embedding")
-print(f"the mended function: {calls()} call, {states.computed} rows computed")
+print(f"the fixed function: {calls()} call, {states.computed} rows computed")
 
 vectors = lance.dataset(table.uri).to_table(["embedding"])["embedding"]
 print(f"read by Lance alone: {len(vectors) - vectors.null_count} vectors")

@@ -1,6 +1,6 @@
 """A paid service that fails now and then: each answer is paid for once, whatever is tried again.
 
-The service is a small web server of this program. It refuses every seventh call (busy, which a retry mends), and some
+The service is a small web server of this program. It refuses every seventh call (busy, which a retry fixes), and some
 texts for good; it counts what it answered.
 
 Prints:

@@ -1,6 +1,6 @@
 """An archive of Spark's classes for the systems that tests start: each start takes a quarter less of the processors.
 
-It lies beside the environment's packages; those in the user's cache folder are left alone.
+It is next to the environment's packages; those in the user's cache folder are left alone.
 """
 
 from __future__ import annotations

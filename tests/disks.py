@@ -64,9 +64,9 @@ def small_disk(root: Path, size: str = "4m") -> Iterator[Disk]:
 
 @contextlib.contextmanager
 def without_rights() -> Iterator[None]:
-    """This process is somebody who may read nothing of root's. Skips the test where it is not root."""
+    """This process is someone who may read nothing of root's. Skips the test where it is not root."""
     if os.geteuid():
-        pytest.skip("only root can become somebody else")
+        pytest.skip("only root can become someone else")
     os.seteuid(65534)
     try:
         yield

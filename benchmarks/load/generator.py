@@ -206,7 +206,7 @@ class _Client:
 
 
 def _is_explained(error: grpc.aio.AioRpcError) -> bool:
-    """Tell whether an error says why and, where it may pass, when to call again."""
+    """Return whether an error says why and, where it may pass, when to call again."""
     details = next((value for key, value in error.trailing_metadata() or () if key == _DETAILS), b"")
     raw = details if isinstance(details, bytes) else details.encode()
     return b"google.rpc.ErrorInfo" in raw and _EXPLAINED.get(error.code().name, b"") in raw

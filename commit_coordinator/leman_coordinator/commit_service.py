@@ -267,7 +267,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
                 table = report.place.table if report.place is not None else ""
                 yield report_to_proto(report.counts, token, table)
                 if token and self._draining.is_set():
-                    raise Unavailable("DRAINING", "The commit coordinator is stopping: go on from the last token")
+                    raise Unavailable("DRAINING", "The commit coordinator is stopping: continue from the last token")
 
     async def OptimizeIndices(
         self, request: commit_pb2.OptimizeIndicesRequest, _context: Context

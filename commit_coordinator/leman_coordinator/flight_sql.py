@@ -1,6 +1,6 @@
 """What Flight SQL asks about databases and tables, and the answers.
 
-Which databases and tables there are, for whoever browses them.
+Which databases and tables there are, for anyone who browses them.
 
 What Flight SQL asks about tables, and the answers: which there are, with which columns. See docs/flight.md.
 
@@ -207,7 +207,7 @@ def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
-    r"""Tell whether a name fits a pattern, in which % is any text and _ any character, and \ takes that from either.
+    r"""Return whether a name fits a pattern, in which % is any text and _ any character, and \ takes that from either.
 
     It takes at most as many steps as pattern times name has characters, whatever the pattern.
     """

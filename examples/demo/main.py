@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="leman demo", description="Indexes the Python source on this machine.")
     parser.add_argument("--rows", type=int, default=ROWS, help="at most this many definitions (%(default)s)")
     parser.add_argument("--path", type=Path, default=Path("leman-demo"), help="the database (./%(default)s)")
-    parser.add_argument("--fresh", action="store_true", help="build anew what is there already")
+    parser.add_argument("--fresh", action="store_true", help="build again what is there already")
     options = parser.parse_args(arguments)
     if options.rows < 1:
         parser.error("--rows is a number of definitions, 1 or more")
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"leman demo: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("leman demo: interrupted; the same command goes on from here", file=sys.stderr)
+        print("leman demo: interrupted; the same command continues from here", file=sys.stderr)
         return 130
     return 0
 

@@ -65,7 +65,7 @@ def _in_background(call: Callable[[], T]) -> Future[T]:
     def work() -> None:
         try:
             future.set_result(call())
-        except BaseException as error:  # noqa: BLE001 - for whoever waits
+        except BaseException as error:  # noqa: BLE001 - for anyone who waits
             future.set_exception(error)
 
     Thread(target=work, daemon=True).start()
@@ -106,7 +106,7 @@ def _table(db: leman.Database, found: Found | None, *, fresh: bool) -> leman.Tab
     missing = {name: udf for name, udf in COLUMNS.items() if name not in have}
     if missing:
         table.add_columns(missing)
-    state = "" if found is not None else ", as they were (--fresh reads them anew)"
+    state = "" if found is not None else ", as they were (--fresh reads them again)"
     say(f"Table     {table.name}: {info.row_count:,} rows in {info.fragment_count} fragments{state}")
     return table
 

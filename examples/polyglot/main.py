@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"leman demo polyglot: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("leman demo polyglot: interrupted; the same command goes on from here", file=sys.stderr)
+        print("leman demo polyglot: interrupted; the same command continues from here", file=sys.stderr)
         return 130
     return 0
 
@@ -68,7 +68,7 @@ def run(path: Path, *, fresh: bool) -> None:
             did["Java"] = java.stop()
         with _Program("Python", [sys.executable, str(READER), *place], environment) as program:
             did["Python"] = program.finish()
-    say(f"Services  go on for a while, for whoever comes next; leman down {path} ends them")
+    say(f"Services  go on for a while, for anyone who comes next; leman down {path} ends them")
     heading("What each language did")
     grid(("language", "did"), [(name, did[name]) for name in ("Go", "Java", "TypeScript", "Python")])
 

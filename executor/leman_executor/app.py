@@ -206,7 +206,7 @@ class Executor:
                 idle_since = time.monotonic()
         if not self._spark.lacks_archive:
             return
-        # a daemon, as nobody is to wait for it who stops the executor
+        # a daemon, as no one is to wait for it who stops the executor
         threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
 

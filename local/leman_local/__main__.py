@@ -179,4 +179,4 @@ if __name__ == "__main__":
         sys.exit(main())
     finally:
         if _WARM is not None:
-            _WARM.abandon()  # where it was begun in vain
+            _WARM.abandon()  # where it was begun without success

@@ -48,7 +48,7 @@ _OF_OTHERS = frozenset({"redis", "logs"})
 
 
 def sweep_leftovers(folder: Path, older_than: float = DAY) -> list[Path]:
-    """Delete half-written files that nobody has written to for so many seconds, and return what is gone.
+    """Delete half-written files that no one has written to for so many seconds, and return what is gone.
 
     Younger ones stay, as another executor may be at work on the database.
     """
@@ -89,10 +89,10 @@ class Announcement:
         write_service_file(self._home, content)
 
     def mend(self) -> None:
-        """Write the file again where it says anything else or is gone, as nobody could call the system.
+        """Write the file again where it says anything else or is gone, as no one could call the system.
 
-        Nothing happens before it was written for the first time, and in a database that was deleted and made anew: that
-        one belongs to others.
+        Nothing happens before it was written for the first time, and in a database that was deleted and made again:
+        that one belongs to others.
         """
         if self._content is None or self._home.said() == self._content:
             return
@@ -124,7 +124,7 @@ class ServedDatabases:
         self.file = home.folder / "databases.json"
         self._served: dict[Path, tuple[HomeLock, Announcement]] = {}
         self._content: dict[str, Any] | None = None
-        #: How often a database was taken: one that was deleted and made anew is another one.
+        #: How often a database was taken: one that was deleted and made again is another one.
         self._taken: dict[str, int] = {}
         self._unwritten = False
         self._warm = False
@@ -183,7 +183,7 @@ class ServedDatabases:
                 _log.warning("service file not written", database=str(database), error=str(error))
 
     def look(self) -> None:
-        """Mend service files, and let go of databases that were deleted."""
+        """Fix service files, and let go of databases that were deleted."""
         for database, (lock, announcement) in list(self._served.items()):
             if not lock.is_in_force():
                 self._let_go(database)
@@ -192,7 +192,7 @@ class ServedDatabases:
             try:
                 announcement.mend()
             except OSError as error:
-                _log.warning("service file not mended", database=str(database), error=str(error))
+                _log.warning("service file not fixed", database=str(database), error=str(error))
         if self._unwritten:
             try:
                 self._write()
@@ -217,7 +217,7 @@ class ServedDatabases:
 
 
 async def _locked(lock: HomeLock) -> None:
-    """Take a lock in a thread; whoever does not wait for it any more does not get it later.
+    """Take a lock in a thread; anyone who does not wait for it any more does not get it later.
 
     Raises:
         AlreadyRunning: what `HomeLock.acquire` raises.

@@ -5,7 +5,7 @@ What services are forked from, one after the other: where one has ended, the nex
 The supervisor: it runs Redis, planner, commit coordinator and executor for local databases, and keeps them up.
 
 Each is a process of its own and may be killed alone: it is started again on the same port. When all are up,
-the service file says so. It ends when it is asked to, or when nobody has needed any service for the idle
+the service file says so. It ends when it is asked to, or when no one has needed any service for the idle
 time, and leaves no process behind.
 """
 
@@ -281,7 +281,7 @@ class Supervisor:
         return running
 
     def _mend(self, name: str) -> bool:
-        """Have a Redis that cannot load its data start without them; tell whether that was done.
+        """Have a Redis that cannot load its data start without them; return whether that was done.
 
         Losing them costs work, never a value.
         """
@@ -320,7 +320,7 @@ class Supervisor:
     # ---------------------------------------------------------------------------------- ending
 
     async def _home_gone(self) -> None:
-        """Wait until somebody has deleted the system's folder; until then keep the service files whole."""
+        """Wait until someone has deleted the system's folder; until then keep the service files whole."""
         while self._home.lock_file.exists():
             self._announcement.mend()
             self.databases.look()
@@ -333,7 +333,7 @@ class Supervisor:
         return self._warm.pids | {running.pid for running in self._running.values()}
 
     def _is_idle(self) -> bool:
-        """Tell whether all services said, when they were heard last, that nobody had called them for a while."""
+        """Return whether all services said, when they were heard last, that no one had called them for a while."""
         return len(self._idle) == len(self._commands) and min(self._idle.values()) >= _QUIET_SECONDS
 
     def _on_line(self, name: str, line: dict[str, Any]) -> None:

@@ -67,7 +67,7 @@ class RedisServer:
         return [self.program, str(self.config_file)]
 
     async def answers(self) -> bool:
-        """Tell whether the server takes commands; False while it starts or loads its data."""
+        """Return whether the server takes commands; False while it starts or loads its data."""
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             reader, writer = await self._connect()
             try:
@@ -141,7 +141,7 @@ def find_program() -> str:
 
 
 def _can_bind(path: Path) -> bool:
-    """Tell whether a socket can be made at a path: some paths are too long for one, some file systems have none."""
+    """Return whether a socket can be made at a path: some paths are too long for one, some file systems have none."""
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
         return False
     path.unlink(missing_ok=True)

@@ -86,7 +86,7 @@ class HomeLock:
         self._given_up = False
 
     def is_in_force(self) -> bool:
-        """Tell whether the lock file that is held is the one that lies in the folder: a copy of it locks nobody out.
+        """Return whether the lock file that is held is the one that lies in the folder: a copy of it locks no one out.
 
         What cannot be looked at is taken to be as it was.
         """
@@ -119,7 +119,7 @@ class HomeLock:
         except BaseException:
             self.release()
             raise
-        # Only a killed supervisor leaves the file behind: nobody else holds the lock.
+        # Only a killed supervisor leaves the file behind: no one else holds the lock.
         self._home.service_file.unlink(missing_ok=True)
 
     def _who(self) -> str:

@@ -161,7 +161,7 @@ class Running:
 
     async def _probed(self) -> None:
         assert self.spec.probe is not None
-        while not await self.spec.probe():  # noqa: ASYNC110 - there is nobody to set an event
+        while not await self.spec.probe():  # noqa: ASYNC110 - there is no one to set an event
             await asyncio.sleep(_PROBE_SECONDS)
 
 

@@ -12,7 +12,7 @@ HOST = "127.0.0.1"
 class HeldPort:
     """A port that is bound, and on which nothing listens here.
 
-    The service binds it too (`server.reuse_port`), so that callers always find it at this port, and nobody takes the
+    The service binds it too (`server.reuse_port`), so that callers always find it at this port, and no one takes the
     port between two lives of the service.
     """
 

@@ -133,7 +133,7 @@ async def _reader(descriptor: int) -> asyncio.StreamReader:
 
 
 def reap_orphan(known: set[int]) -> bool:
-    """Reap one dead child that nobody knows: an orphan that this process adopted. Tell whether there was one."""
+    """Reap one dead child that no one knows: an orphan that this process adopted. Return whether there was one."""
     with contextlib.suppress(ChildProcessError):
         dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if dead is not None and dead.si_pid not in known:
@@ -256,7 +256,7 @@ class WarmParent:
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 self._lose()
                 return None
-            except asyncio.CancelledError:  # nobody hears the answer any more, which would be taken for the next one
+            except asyncio.CancelledError:  # no one hears the answer any more, which would be taken for the next one
                 self._lose()
                 raise
             self._imported.add(spec.name)

@@ -190,7 +190,7 @@ class Host:
         return socket.create_server(("0.0.0.0", port))
 
     def cut(self) -> None:
-        """Pull the plug of its network: nothing comes or goes, and nobody is told."""
+        """Pull the plug of its network: nothing comes or goes, and no one is told."""
         _ip(f"-n {self.namespace} link set eth0 down")
 
     def mend(self) -> None:

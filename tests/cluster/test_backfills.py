@@ -97,7 +97,7 @@ def test_a_refresh_whose_coordinator_dies_has_each_row_once(cluster, db):
 
 @pytest.mark.faults
 def test_a_host_whose_link_is_cut_costs_its_workers_one_checkpoint_interval_each(cluster, db):
-    """Nobody is told that it is gone: it is silent."""
+    """No one is told that it is gone: it is silent."""
     try:
         job = check_survives(cluster, db, "link_cut", cluster.hosts["one"].cut)
     finally:
@@ -120,7 +120,8 @@ def test_a_host_that_dies_costs_its_workers_one_checkpoint_interval_each(cluster
 
 @pytest.mark.faults
 def test_an_executor_service_that_dies_costs_all_workers_one_checkpoint_interval_each(cluster, db):
-    """With Spark's driver: what runs on the workers ends, and begins anew with the executor that takes the job over."""
+    """With Spark's driver: what runs on the workers ends, and starts again with the executor that takes the job
+    over."""
 
     def fault() -> None:
         cluster.hosts["executor"].kill()

@@ -142,7 +142,7 @@ def figures(
 
 
 def checked(db: leman.Database, cluster: Cluster, programs: list[Program]) -> dict[str, Any]:
-    """Look at all jobs and all values once more; return how many there are."""
+    """Look at all jobs and all values again; return how many there are."""
     jobs = db.jobs(limit=None)
     expected = sum(JOBS[program.name] * program.rounds for program in programs)
     states = Counter(job.state.name for job in jobs)

@@ -19,7 +19,7 @@ ROWS_AT_RISK = round(INTERVAL_SECONDS / ROW_SECONDS) + BATCH
 ROWS_AT_RISK_OF_A_HOST = CORES * ROWS_AT_RISK
 #: Until a host has fetched and unpacked its Python environment.
 UNPACKED_SECONDS = 400
-#: Seconds in which a job has to end once something has gone, where a host may have to unpack its environment anew.
+#: Seconds in which a job has to end once something has gone, where a host may have to unpack its environment again.
 END_SECONDS = 400
 
 

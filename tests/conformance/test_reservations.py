@@ -166,7 +166,7 @@ def test_a_hold_that_is_ignored_is_nobodys_unless_it_was_renewed(reservations):
 
 @pytest.mark.parametrize("field", ["0-60-somebody", "0-60-somebody#7", "0-60-"])
 def test_a_field_that_never_expires_can_be_ignored(redis, field):
-    """Written by somebody else, or before the clock of Redis was set back; and it comes back again and again."""
+    """Written by someone else, or before the clock of Redis was set back; and it comes back again and again."""
     reservations, whole = RedisReservations(redis.url, LEASE_SECONDS), RowRange(0, 60)
     client = redis_client(redis)
     for _ in range(2):
@@ -198,7 +198,7 @@ def test_without_redis_everything_is_granted_and_quickly(redis):
     for _ in range(50):
         grant = reservations.reserve("s", [whole], "b")
         assert grant.granted == (whole,)
-        assert grant.others_finished, "look at the store: nobody can say"
+        assert grant.others_finished, "look at the store: no one can say"
         reservations.renew(["s"], "b")
         reservations.release("s", [whole], "b", finished=True)
     assert time.monotonic() - begin < 5

@@ -170,7 +170,7 @@ class Fleet:
             self.members.pop()
 
     def connect(self, database: Path) -> leman.Database:
-        """As somebody elsewhere, to whom rows come through the services."""
+        """As someone elsewhere, to whom rows come through the services."""
         endpoint = self.fronts["executor"].address
         return leman.connect(database, endpoint=endpoint, token=TOKEN, direct=False)
 

@@ -40,13 +40,13 @@ def wait_for(what: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """The first true answer."""
     deadline = time.monotonic() + seconds
     while not (answer := what()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "waited without success"
         time.sleep(0.005)
     return answer
 
 
 def alive(process: psutil.Process) -> bool:
-    """A zombie is not: it waits for whoever adopted it."""
+    """A zombie is not: it waits for anyone who adopted it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -265,7 +265,8 @@ def check_settled(db: leman.Database, table: leman.Table, rows: int, column: str
 
 @contextlib.contextmanager
 def armed_lake(folder: Path, **other: str) -> Iterator[Lake]:
-    """Started by whoever connects first. The settings are in our own environment, as it is the SDK that starts it."""
+    """Started by anyone who connects first. The settings are in our own environment, as it is the SDK that starts
+    it."""
     running = Lake(folder / "lake")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in (settings(running.armed) | other).items():

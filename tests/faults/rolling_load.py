@@ -40,7 +40,7 @@ class Program:
                 self._turn(self._database, self.rounds)
                 self.lasted.append(time.monotonic() - began)
                 self._over.wait(_PAUSE_SECONDS)
-        except BaseException as error:  # noqa: BLE001 - told by whoever looks at the program
+        except BaseException as error:  # noqa: BLE001 - told by anyone who looks at the program
             self.failure = error
 
     @property
@@ -79,7 +79,7 @@ def goes_on(programs: list[Program], seconds: float, rounds: int = 2) -> None:
 
 
 def sql_backfills(db: leman.Database, number: int) -> None:
-    """A table, a column of it that SQL computes, all of its values, and once more where nothing is to be done."""
+    """A table, a column of it that SQL computes, all of its values, and again where nothing is to be done."""
     table = db.create_table(f"b{number}", numbers(ROWS), max_rows_per_file=ROWS // 4)
     table.add_columns({"y": "x * 2"})
     for _ in range(2):
@@ -132,7 +132,7 @@ class Functions:
 
     Attributes:
         led: how many were led as they should be.
-        ended_before: how many had ended before their caller got through to whoever had them, by a link that was cut.
+        ended_before: how many had ended before their caller got through to anyone who had them, by a link that was cut.
     """
 
     def __init__(self, folder: Path, connect: Callable[[], leman.Database]) -> None:
@@ -147,7 +147,7 @@ class Functions:
 
     def led_jobs(self, db: leman.Database, number: int) -> None:
         """A job that is paused, resumed and waited for, and another one that is cancelled: led while they run, by
-        callers who come anew, to whichever executor."""
+        callers who come again, to whichever executor."""
         for what in ("done", "cancelled"):
             table = self._table(db, f"f{number}_{what}")
             job_id = table.backfill_async("y", task_size=10).job_id

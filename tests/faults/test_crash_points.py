@@ -59,7 +59,7 @@ def test_the_coordinator_dies_before_it_says_that_columns_are_added(lake, db, ca
 @pytest.mark.parametrize("per_fragment", [100])
 @pytest.mark.parametrize("point", ["coordinator.before_commit", "coordinator.after_commit"])
 def test_the_coordinator_dies(lake, db, call_log, table, point):
-    """After the commit it had answered nobody: asked again it finds the commit, and makes no other."""
+    """After the commit it had answered no one: asked again it finds the commit, and makes no other."""
     before, pid = table.version, lake.pid("commit_coordinator")
     lake.arm(point)
     job = db.job(table.backfill("y", progress=False))

@@ -168,7 +168,7 @@ def test_it_wakes_when_the_other_is_through(lake, two):
 
 
 def test_it_wakes_when_the_job_was_cancelled(lake, two):
-    """Nobody commits what it had computed, until somebody asks again."""
+    """No one commits what it had computed, until someone asks again."""
     future = two.there.job_future(two.job_id)
     future.cancel()
     with pytest.raises(leman.JobCancelled):

@@ -1,4 +1,4 @@
-"""What a job reserved is free as soon as it has ended, however it ended: nobody waits for reservations to expire."""
+"""What a job reserved is free as soon as it has ended, however it ended: no one waits for reservations to expire."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_of_a_cancelled_job(lake, db, call_log: CallLog):
 
 
 def test_of_a_job_that_ends_well_although_a_worker_died(lake, db, tmp_path):
-    """What it had reserved nobody else gives back."""
+    """What it had reserved no one else gives back."""
 
     def deadly(x: int) -> int:
         import os

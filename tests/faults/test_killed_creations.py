@@ -53,7 +53,7 @@ def test_before_the_commit_and_nobody_asks_again(lake, db):
 
 
 def test_after_the_commit_and_nobody_asks_again(lake, db):
-    """The view is there, whole, without a value: it is somebody's, and can be filled."""
+    """The view is there, whole, without a value: it is someone's, and can be filled."""
     table = db.create_table("made", numbers(20))
     create_once(lake, db, "made", "coordinator.view_created")
     view = db.open_view("made_view")

@@ -64,7 +64,7 @@ def test_of_a_spark_worker(lake, db, call_log, layout):
 
 
 def test_of_a_spark_worker_under_two_jobs_on_one_column(lake, db, call_log):
-    """What the dead worker had reserved is its job's: that one goes on with it, and the other need not."""
+    """What the dead worker had reserved is its job's: that one continues with it, and the other need not."""
     table, first = begin(db, call_log, "shared", "many")
     second = table.backfill_async("y")
     call_log.wait(ROWS // 3)
@@ -128,8 +128,8 @@ def test_of_the_java_machine_below_the_executor(lake, db, call_log):
 
 def test_of_the_executor(lake, db, tmp_path):
     """It dies with the answer to a commit of one job in its hand, in the middle of three. The one that takes its place
-    goes on with all: with the second one only when the lease is free, as it cannot know that its holder is dead, and
-    with the third one in the environment that its caller gave it, which nobody gives again."""
+    continues with all: with the second one only when the lease is free, as it cannot know that its holder is dead, and
+    with the third one in the environment that its caller gave it, which no one gives again."""
     call_log = {layout: CallLog(tmp_path, f"executor_{layout}") for layout in LAYOUTS}
     jobs = {layout: begin(db, call_log[layout], f"executor_{layout}", layout, rows=2 * ROWS) for layout in LAYOUTS}
     futures = {layout: future for layout, (_, future) in jobs.items()}
@@ -150,7 +150,7 @@ def test_of_the_executor(lake, db, tmp_path):
     lease = f"leman:job:{job_key(str(db.uri), futures['one'].job_id)}"
     with lake.redis() as redis:
         assert redis.exists(lease)
-        redis.set(lease, "somebody else")
+        redis.set(lease, "someone else")
         assert db.job(futures["many"].result(timeout=60)).attempt == 2
         assert futures["one"].job().attempt == 1
         redis.delete(lease)

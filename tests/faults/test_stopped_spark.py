@@ -39,7 +39,7 @@ asyncio.run(runner.run_workers(ExecutorEndpoint("127.0.0.1", 1, "job", "secret")
 
 @pytest.mark.long
 def test_the_executor_ends(tmp_path):
-    """Whoever runs it starts it again, as after the death of the JVM, and its jobs are taken over."""
+    """Anyone who runs it starts it again, as after the death of the JVM, and its jobs are taken over."""
     command = [sys.executable, "-c", EXECUTOR]
     ended = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=tmp_path, check=False)
     assert "started" in ended.stdout

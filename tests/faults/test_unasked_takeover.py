@@ -1,4 +1,4 @@
-"""An executor is killed in the middle of a job, and another one beside it, which nobody asks for anything, goes on."""
+"""An executor is killed in the middle of a job, and another one beside it, which no one asks for anything, goes on."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_job_goes_on_by_itself(tmp_path):
 
             wait_for(lambda: job().attempt == 2, seconds=ADOPTED_SECONDS)
             wait_for(lambda: job().state.terminal, seconds=120)
-            assert future.result(timeout=60) == future.job_id, "its caller goes on with the other executor"
+            assert future.result(timeout=60) == future.job_id, "its caller continues with the other executor"
         assert len(call_log.lines()) <= ROWS + WORKERS * TASK, "more was computed again than was lost"
         with other.connect(database) as there:
             check_settled(there, there.open_table("t"), ROWS)

@@ -26,7 +26,7 @@ KEY = "TEST_KEY_OF_A_JOB"
 )
 def test_the_supervisor_is_ended(lake, db, call_log, number, env):
     """SIGTERM lets workers store what they have, or it comes down to the same as SIGKILL: either is enough. A job with
-    environment variables goes on with them, as there is a folder for their values."""
+    environment variables continues with them, as there is a folder for their values."""
     table = db.create_table(f"ended_by_{number.name}", numbers(ROWS), max_rows_per_file=300)
     table.add_columns({"y": call_log.double(variable=next(iter(env), ""))})
     future = table.backfill_async("y", env=env)

@@ -129,7 +129,7 @@ def test_a_demo_that_was_interrupted_goes_on(demo, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(training, "refresh", interrupted)
-        assert "goes on from here" in demo(ends=130)
+        assert "continues from here" in demo(ends=130)
 
     assert "incremental (source changed): 1 row added, 1 row computed again, 1 row evicted, 1 row reused" in demo()
 

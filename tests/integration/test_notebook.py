@@ -104,7 +104,7 @@ sum(table.to_arrow(["square"])["square"].to_pylist())
 
 
 def test_a_kernel_that_restarts_amid_a_job_goes_on_with_the_same_cell(system, tmp_path):
-    """The job goes on without it, and the cell that is run again waits for that one: no row is computed twice."""
+    """The job continues without it, and the cell that is run again waits for that one: no row is computed twice."""
     (tmp_path / "lake" / "_leman").mkdir(parents=True)
     (tmp_path / "lake" / "_leman" / "service.json").write_text(json.dumps(system.service))
     calls, rows = tmp_path / "calls", 300

@@ -90,7 +90,7 @@ def test_one_that_is_interrupted_ends_its_programs(demo, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(main._Program, "until", lambda *given: started.append(given[0]._process) or until(*given))
         patch.setattr(main._Program, "finish", interrupted)
-        assert "interrupted; the same command goes on from here" in demo(ends=130)
+        assert "interrupted; the same command continues from here" in demo(ends=130)
 
     assert len(started) == 2, "Java and Go"
     assert all(process.returncode is not None for process in started)

@@ -55,7 +55,7 @@ class Versitygw:
 
 @dataclass(frozen=True)
 class Seaweed:
-    """Master, volume server, filer and S3 gateway in one process, which tells nobody of itself."""
+    """Master, volume server, filer and S3 gateway in one process, which tells no one of itself."""
 
     program: str
 

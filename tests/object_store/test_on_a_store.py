@@ -211,7 +211,8 @@ def test_checkpoints_in_a_place_of_their_own_are_gone_on_from_and_collected(on_s
 @pytest.mark.faults
 @pytest.mark.long
 def test_what_was_computed_is_not_computed_again_after_a_kill(on_store, harm, request):
-    """kill -9 of the executor, with Spark and all functions; the next one goes on from the checkpoints in the store."""
+    """kill -9 of the executor, with Spark and all functions; the next one continues from the checkpoints in the
+    store."""
     rows = 1200
     name = request.node.name.replace("[", "-").strip("]")
     call_log = CallLog(on_store.folder, name)

@@ -38,7 +38,7 @@ def lake(tmp_path, store_program):
 
 
 def is_readable(db: leman.Database, table: leman.Table) -> bool:
-    """Tell whether the store takes what each of the services knows; False where it refuses that."""
+    """Return whether the store takes what each of the services knows; False where it refuses that."""
     try:
         return bool(table.describe()) and bool(table.to_arrow(columns=["x"])) and bool(db.jobs())
     except leman.errors.FailedPrecondition as refused:
@@ -68,7 +68,7 @@ def test_what_a_store_is_told_is_given_once_and_renewed(tmp_path, lake):
     for secret in (KEY_ID, SECRET, "storage.toml"):
         assert secret not in told
 
-    # short-lived credentials: the file is rewritten, and nothing is started anew
+    # short-lived credentials: the file is rewritten, and nothing is restarted
     (tmp_path / "lake.secret").write_text(RENEWED)
     restart_store(RENEWED)
     wait_for(lambda: is_readable(db, table))  # the services look at the file every second

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 )
 
-// TLSFiles names PEM files. They are read anew for each connection, so that all may be renewed in place; while they cannot
+// TLSFiles names PEM files. They are reread for each connection, so that all may be renewed in place; while they cannot
 // be used, as one is replaced and another is not yet, those of before hold.
 type TLSFiles struct {
 	// Cert and Key are the certificate of the server.

@@ -39,7 +39,7 @@ func Batches(schema *arrow.Schema, batches ...arrow.RecordBatch) Source {
 	}}
 }
 
-// Reopened are rows that open gives anew each time: they are sent again where the services went away.
+// Reopened are rows that open gives again each time: they are sent again where the services went away.
 func Reopened(open func() (array.RecordReader, error)) Source { return Source{open} }
 
 var errSpent = errors.New("what the reader gave is gone")
@@ -57,7 +57,7 @@ func Reader(reader array.RecordReader) Source {
 	}}
 }
 
-// start opens the rows anew.
+// start opens the rows again.
 func (s Source) start() (array.RecordReader, error) {
 	if s.open == nil {
 		return nil, invalid("rows", "rows has no source: it is made by Batches, Reader or Reopened")

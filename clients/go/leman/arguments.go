@@ -7,7 +7,7 @@ import (
 	lemanv1 "leman.dev/go/leman/v1"
 )
 
-// isNil tells whether there is nothing to call in what is given for a function or an interface.
+// isNil shows whether there is nothing to call in what is given for a function or an interface.
 func isNil(value any) bool {
 	found := reflect.ValueOf(value)
 	switch found.Kind() {

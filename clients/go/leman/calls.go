@@ -109,7 +109,7 @@ func (c *Client) untilClosed(ctx context.Context) (context.Context, context.Canc
 	}
 }
 
-// ending gives the error of a call that is not made again: that of the client or the context, where somebody closed or
+// ending gives the error of a call that is not made again: that of the client or the context, where someone closed or
 // cancelled it meanwhile.
 func (c *Client) ending(ctx context.Context, failed *Error) *Error {
 	if c.closed.Load() {
@@ -213,7 +213,7 @@ func (c *Client) explain(guarded context.Context, method, id string, err error) 
 	return failed
 }
 
-// NewStream opens a stream; the generated stubs call it. A stream is opened once, and goes on by itself only in the
+// NewStream opens a stream; the generated stubs call it. A stream is opened once, and resumes by itself only in the
 // methods of this package; a token that is refused is not renewed for it, but for the one that is opened next.
 func (c *Client) NewStream(
 	ctx context.Context, description *grpc.StreamDesc, method string, options ...grpc.CallOption,

@@ -44,7 +44,7 @@ func (d *Database) Tables(ctx context.Context, options ...ListOption) iter.Seq2[
 	})
 }
 
-// Table names a table. Nothing is called: [Table.Describe] tells whether it is there.
+// Table names a table. Nothing is called: [Table.Describe] shows whether it is there.
 func (d *Database) Table(name string) *Table { return &Table{relation{d, name}} }
 
 // OpenTable names a table that is there. The error has the reason TABLE_NOT_FOUND where it is not.
@@ -148,7 +148,7 @@ func (forceOption) force() {}
 // Force has a change made although others rest on what goes. What becomes of them stands at the call.
 func Force() ForceOption { return forceOption{} }
 
-// forced tells whether [Force] is among the options.
+// forced shows whether [Force] is among the options.
 func forced(options []ForceOption) bool {
 	return slices.ContainsFunc(options, func(option ForceOption) bool { return option != nil })
 }
@@ -172,7 +172,7 @@ func (d *Database) RenameTable(ctx context.Context, name, newName string, option
 }
 
 // Verify reads all that the database keeps and compares it with the digests that were written with it. Each message has
-// what was looked at since the one before; an interrupted call goes on from there. resumeToken: that of a message of an
+// what was looked at since the one before; an interrupted call continues from there. resumeToken: that of a message of an
 // earlier call; empty: from the beginning.
 func (d *Database) Verify(ctx context.Context, resumeToken string) iter.Seq2[*lemanv1.VerifyDatabaseResponse, error] {
 	return func(yield func(*lemanv1.VerifyDatabaseResponse, error) bool) {

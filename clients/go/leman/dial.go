@@ -120,7 +120,7 @@ func (s *settings) checkWay(hosts []string) error {
 	return inTheClear(exposed)
 }
 
-// exposed gives the first address at which somebody on the way could read along without permission; empty: there is none.
+// exposed gives the first address at which someone on the way could read along without permission; empty: there is none.
 func (s *settings) exposed(hosts []string) string {
 	if s.tls != nil || s.plaintext || s.lake != nil {
 		return ""

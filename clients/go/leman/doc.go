@@ -4,7 +4,7 @@
 // their names say. Messages are the generated ones of package lemanv1; rows are Arrow record batches.
 //
 // Every call may be made by several goroutines at once. Calls that change nothing, or carry a request id (the client
-// gives each mutation one), are sent again while services restart; watches, reads and waits go on where they were.
+// gives each mutation one), are sent again while services restart; watches, reads and waits continue where they were.
 // Errors are of type [*Error]:
 //
 //	var failed *leman.Error

@@ -72,7 +72,7 @@ func (e *Error) Error() string {
 // Unwrap is the error that it was made from.
 func (e *Error) Unwrap() error { return e.cause }
 
-// Is tells whether it stands for the end of a context; a job that was cancelled does not.
+// Is shows whether it stands for the end of a context; a job that was cancelled does not.
 func (e *Error) Is(target error) bool {
 	switch e.Code {
 	case codes.Canceled:
@@ -98,7 +98,7 @@ func (e *Error) ErrorReason() lemanv1.ErrorReason {
 	return lemanv1.ErrorReason(lemanv1.ErrorReason_value[e.Reason])
 }
 
-// HasReason tells whether err is, or wraps, an [*Error] of that reason.
+// HasReason shows whether err is, or wraps, an [*Error] of that reason.
 func HasReason(err error, reason lemanv1.ErrorReason) bool {
 	var failed *Error
 	return errors.As(err, &failed) && failed.Reason == reason.String()
@@ -140,14 +140,14 @@ func asError(method, requestID string, err error) *Error {
 	return failed
 }
 
-// wasCut tells whether a proxy lost the service amid an answer. As headers are out it can only reset the stream, and gRPC
+// wasCut shows whether a proxy lost the service amid an answer. As headers are out it can only reset the stream, and gRPC
 // tells that in words of its own: the services give every INTERNAL a reason.
 func wasCut(failed *Error) bool {
 	broken := failed.Code == codes.Internal || failed.Code == codes.Unknown
 	return broken && failed.Reason == "" && strings.Contains(failed.Message, "RST_STREAM")
 }
 
-// lostConnection tells whether a connection was lost while a call ran on it; a call that found none was not made.
+// lostConnection shows whether a connection was lost while a call ran on it; a call that found none was not made.
 func (e *Error) lostConnection() bool {
 	if e.Code != codes.Unavailable {
 		return false

@@ -81,7 +81,7 @@ func define(
 }
 
 // RegisterFunction stores a function under its name and version; created is false when the same definition was there.
-// Its options may be set anew under the same version.
+// Its options may be set again under the same version.
 func (d *Database) RegisterFunction(ctx context.Context, definition *lemanv1.UdfDefinition) (created bool, err error) {
 	if definition == nil {
 		return false, invalid("definition", "definition is nil: give that of the function")

@@ -60,7 +60,7 @@ func Priority(priority int32) JobOption {
 }
 
 // Env gives the job's functions environment variables, such as an API key. The values are secrets: the services forget them
-// when the job ends, and tell nobody more than the names. A retry has none of those of the job that it retries.
+// when the job ends, and tell no one more than the names. A retry has none of those of the job that it retries.
 func Env(variables map[string]string) JobOption {
 	return jobOption{
 		func(request *lemanv1.CreateJobRequest) { request.Env = variables },

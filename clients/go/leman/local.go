@@ -21,7 +21,7 @@ const lakeScheme = "leman-local"
 
 // ConnectLocal opens the database in a folder of this machine, with the services that run for it here, which leman up or a
 // program in Python started: they say in the folder where they are, and what their token is, and are found again where they
-// were started anew. None is started: the error is UNAVAILABLE where none runs. Close the database's [Database.Client] in
+// were restarted. None is started: the error is UNAVAILABLE where none runs. Close the database's [Database.Client] in
 // the end.
 //
 // Options that say where services are, or what they are shown, have no place here.
@@ -73,7 +73,7 @@ func (f serviceFile) address(service string) string {
 	return map[string]string{"planner": f.Planner, "executor": f.Executor, "commit_coordinator": f.CommitCoordinator}[service]
 }
 
-// isOf tells whether it was the services that say this. A system of many databases names none; its addresses tell it then.
+// isOf shows whether it was the services that say this. A system of many databases names none; its addresses tell it then.
 func (f serviceFile) isOf(info *lemanv1.GetInfoResponse) bool {
 	if info.GetDatabase() != "" {
 		return info.GetDatabase() == f.Database

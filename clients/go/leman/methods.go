@@ -68,7 +68,7 @@ func WithRequestID(ctx context.Context, id string) context.Context {
 	return context.WithValue(ctx, requestIDKey{}, id)
 }
 
-// hasRequestID tells whether the caller gave an id, under which the mutation may be asked for again.
+// hasRequestID shows whether the caller gave an id, under which the mutation may be asked for again.
 func hasRequestID(ctx context.Context) bool {
 	_, ok := ctx.Value(requestIDKey{}).(string)
 	return ok

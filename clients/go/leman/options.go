@@ -53,7 +53,7 @@ func WithTokenSource(source TokenSource) Option {
 	}
 }
 
-// TLSFiles names PEM files. They are read anew for each connection, so that all may be renewed in place; while they cannot
+// TLSFiles names PEM files. They are reread for each connection, so that all may be renewed in place; while they cannot
 // be used, as one is replaced and another is not yet, those of before hold.
 type TLSFiles struct {
 	// CA has the certificates to check those of the services with; empty: the system's.
@@ -80,7 +80,7 @@ func WithTLSConfig(config *tls.Config) Option {
 }
 
 // WithPlaintext shows the token to other machines than this one without TLS, for networks that are protected otherwise:
-// whoever is on the way can read the token, and the rows. Without it, and without [WithTLS], such a token is refused before
+// anyone who is on the way can read the token, and the rows. Without it, and without [WithTLS], such a token is refused before
 // anything is sent ([ReasonPlaintextToken]).
 func WithPlaintext() Option {
 	return func(s *settings) { s.plaintext = true }

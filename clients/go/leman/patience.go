@@ -46,7 +46,7 @@ func (p *patience) reset() {
 	p.pause, p.begun, p.renewed, p.lost, p.failed = firstPause, time.Time{}, false, 0, 0
 }
 
-// mayLose returns false where a call has lost its connection once more than it may.
+// mayLose returns false where a call has lost its connection again than it may.
 func (p *patience) mayLose(failed *Error) bool {
 	if failed.lostConnection() {
 		p.lost++
@@ -79,7 +79,7 @@ func (p *patience) wait(ctx context.Context, atLeast time.Duration) bool {
 	}
 }
 
-// passing tells whether an error is likely to pass by itself. Services that go away under a call may end it in ways of
+// passing shows whether an error is likely to pass by itself. Services that go away under a call may end it in ways of
 // gRPC's own, which have no reason.
 func passing(ctx context.Context, failed *Error) bool {
 	if ctx.Err() != nil {

@@ -49,7 +49,7 @@ func (r relation) OptimizeIndices(ctx context.Context, columns ...string) ([]*le
 	return answer.GetIndices(), err
 }
 
-// CollectGarbage deletes Leman's files beside the data that nothing can need any more and that are older than a week. A
+// CollectGarbage deletes Leman's files next to the data that nothing can need any more and that are older than a week. A
 // change of the request sets another age, or only asks what would be deleted (DryRun).
 func (r relation) CollectGarbage(
 	ctx context.Context, changes ...func(*lemanv1.CollectGarbageRequest),

@@ -16,7 +16,7 @@ type messages[M any] interface {
 	Recv() (*M, error)
 }
 
-// resumed gives the messages of a stream that goes on where it was when it is cut: open opens it anew, and seen is told
+// resumed gives the messages of a stream that continues where it was when it is cut: open opens it again, and seen is told
 // of each message, from which the next stream goes on; it returns true for the last one. A stream of which nothing comes
 // for silence is cut (0: never).
 func resumed[M any](
@@ -54,7 +54,7 @@ func follow[M any](
 	ctx context.Context, open func(ctx context.Context) (messages[M], error), silence time.Duration, take func(*M) bool,
 ) (bool, *Error) {
 	streaming, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil) // also ends a stream of which nobody wants more
+	defer cancel(nil) // also ends a stream of which no one wants more
 	stream, err := open(streaming)
 	if err != nil {
 		return false, asError("", "", err)

@@ -18,7 +18,7 @@ import (
 )
 
 // Rows are the rows of one version of a table or view, record batch by record batch: an [array.RecordReader]. It holds a
-// batch at a time, however large the table is and however slowly it is read; interrupted, it goes on where it was.
+// batch at a time, however large the table is and however slowly it is read; interrupted, it continues where it was.
 //
 // It is read by one goroutine, once: [Rows.All] of rows that were read to their end or released, and Next of released ones,
 // are errors; call Read again. Release it in the end; a reader of [Rows.All] need not.
@@ -83,7 +83,7 @@ func (r *Rows) Version() int64 { return r.version }
 // Schema is that of all batches.
 func (r *Rows) Schema() *arrow.Schema { return r.schema }
 
-// Err is what ended the rows early, usually an [*Error], or that they were read once more; nil: nothing did.
+// Err is what ended the rows early, usually an [*Error], or that they were read again; nil: nothing did.
 func (r *Rows) Err() error { return r.err }
 
 // RecordBatch is the current batch. It is valid until the next call of Next, unless it is retained.
@@ -152,7 +152,7 @@ func (r *Rows) Next() bool {
 	return false
 }
 
-// spent is the error of rows that are read once more.
+// spent is the error of rows that are read again.
 func spent() error {
 	return invalid("rows", "the rows were read to their end, or released: call Read again to read them once more")
 }
@@ -168,7 +168,7 @@ func (r *Rows) took(rows int64) {
 	}
 }
 
-// open begins the call, or goes on with it; false: it fails, see err.
+// open begins the call, or continues with it; false: it fails, see err.
 func (r *Rows) open() bool {
 	for {
 		r.close()

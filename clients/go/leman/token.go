@@ -24,11 +24,11 @@ type Token struct {
 }
 
 // TokenSource gives tokens. It is asked by one goroutine at a time: at first, shortly before a token expires, and when
-// the services refuse one (UNAUTHENTICATED); the call is then sent once more, with what the source gives.
+// the services refuse one (UNAUTHENTICATED); the call is then sent again, with what the source gives.
 //
 // The context is that of the call that asks; it ends with [Client.Close], too. A call does not wait longer for a source
 // than its own context lasts, also for one that goes on after that: what it gives in the end is for the calls that
-// come then, and until then nobody asks it again.
+// come then, and until then no one asks it again.
 type TokenSource interface {
 	Token(ctx context.Context) (Token, error)
 }

@@ -67,8 +67,8 @@ func (t *tokens) get(ctx context.Context) (string, error) {
 	}
 }
 
-// ask gives the current token; near its end also what asks for another one, which it begins unless somebody has. In a
-// goroutine of its own: a source that does not heed its context holds nobody up, and as many goroutines as one.
+// ask gives the current token; near its end also what asks for another one, which it begins unless someone has. In a
+// goroutine of its own: a source that does not heed its context holds no one up, and as many goroutines as one.
 func (t *tokens) ask(ctx context.Context) (held string, asked *asking) {
 	t.lock.Lock()
 	defer t.lock.Unlock()
@@ -138,7 +138,7 @@ func unanswered(ctx context.Context) error {
 	return &Error{Code: codes.DeadlineExceeded, Message: errNoToken.Error(), cause: errors.Join(errNoToken, ctx.Err())}
 }
 
-// renew is told that the services refused a token, and tells whether the source gives one to try.
+// renew is told that the services refused a token, and shows whether the source gives one to try.
 func (t *tokens) renew(ctx context.Context, refused string) bool {
 	if t == nil {
 		return false

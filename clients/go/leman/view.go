@@ -13,7 +13,7 @@ import (
 // [Database.View].
 type View struct{ relation }
 
-// View names a view. Nothing is called: [View.Describe] tells whether it is there.
+// View names a view. Nothing is called: [View.Describe] shows whether it is there.
 func (d *Database) View(name string) *View { return &View{relation{d, name}} }
 
 // OpenView names a view that is there. The error has the reason TABLE_NOT_FOUND or NOT_A_VIEW where it is not.

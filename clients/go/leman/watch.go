@@ -17,7 +17,7 @@ type JobUpdate struct {
 	Job *lemanv1.Job
 	// Events is what happened, each event once.
 	Events []*lemanv1.JobEvent
-	// EventsMissing says that there may have been events before these that nobody can tell any more: an executor died, or
+	// EventsMissing says that there may have been events before these that no one can tell any more: an executor died, or
 	// there were more than a thousand at once.
 	EventsMissing bool
 	// Sequence is how far the watch is, for [After]. It never falls, over restarts of the services too.
@@ -63,7 +63,7 @@ func OnUpdate(callback func(update *JobUpdate)) WaitOption {
 	return waitFunc(func(s *watchSettings) { s.update = callback })
 }
 
-// Terminal tells whether a job in that state has ended.
+// Terminal shows whether a job in that state has ended.
 func Terminal(state lemanv1.Job_State) bool {
 	switch state {
 	case lemanv1.Job_STATE_DONE, lemanv1.Job_STATE_DONE_WITH_ERRORS, lemanv1.Job_STATE_FAILED, lemanv1.Job_STATE_CANCELLED:
@@ -73,7 +73,7 @@ func Terminal(state lemanv1.Job_State) bool {
 	}
 }
 
-// Watch gives the job now and whenever something changed; the last update has a terminal state. It goes on where it was
+// Watch gives the job now and whenever something changed; the last update has a terminal state. It continues where it was
 // over restarts of the services and cuts of the connection, as long as something comes within the client's patience. The
 // job goes on when the watch ends early.
 func (j *Job) Watch(ctx context.Context, options ...WatchOption) iter.Seq2[*JobUpdate, error] {

@@ -42,7 +42,7 @@ func (s *story) begun(after int64) {
 	s.asked = append(s.asked, after)
 }
 
-// cut tells whether a stream is cut here.
+// cut shows whether a stream is cut here.
 func (s *story) cut(sequence int64) bool {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -65,7 +65,7 @@ func (s *story) watch(stream grpc.ServerStream) error {
 		if sequence == s.length {
 			state = s.last
 		}
-		// an event is told once more than it needs to be
+		// an event is told again than it needs to be
 		events := []*lemanv1.JobEvent{{Sequence: max(1, sequence-1)}, {Sequence: sequence}}
 		answer := &lemanv1.WatchJobResponse{Sequence: sequence, Job: job(state), Events: events, EventsMissing: sequence == 4}
 		if err := stream.SendMsg(answer); err != nil {

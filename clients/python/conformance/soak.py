@@ -36,7 +36,7 @@ class Soak:
         while True:
             try:
                 say({"round": self._round()})
-            except BaseException as error:  # noqa: BLE001 - whatever it is, the harness is to hear of it
+            except BaseException as error:  # noqa: BLE001 - whatever it is, the harness is to are notified
                 say({"failed": f"round {self.rounds}: {error!r}"})
                 os._exit(1)
             self.rounds += 1

@@ -164,7 +164,7 @@ def _union(kinds: list[_Kind | None]) -> _Kind | None:
 
 def _sequence(inner: _Kind | None) -> _Kind:
     def admits(value: Any) -> bool:
-        # what gives its elements once is looked at by whoever takes them
+        # what gives its elements once is looked at by anyone who takes them
         looked_at = inner is not None and isinstance(value, list | tuple | set | frozenset)
         return _collection(value) and (not looked_at or all(map(inner.admits, value)))  # type: ignore[union-attr]
 

@@ -379,7 +379,8 @@ def _sweep(folder: Path) -> None:
 
 
 def _take(lock: int, *, wait: bool = True) -> bool:
-    """Lock a file that is open, and tell whether that was done. Raises BlockingIOError where another program has it."""
+    """Lock a file that is open, and return whether that was done. Raises BlockingIOError where another program has
+    it."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows
     except ImportError:

@@ -232,7 +232,7 @@ class Database(DatabaseJobs, Shown):
         except TableExists:
             if not exist_ok:
                 raise
-            return self._existing(name, data.schema)  # somebody else made it at the same time
+            return self._existing(name, data.schema)  # someone else made it at the same time
 
     def _existing(self, name: str, schema: pa.Schema) -> Table:
         """Open a table that is there if it has these columns."""
@@ -425,14 +425,14 @@ class Database(DatabaseJobs, Shown):
         was committed. Changes nothing. Files that others or a compaction wrote have no digest: it is seen that they
         are there and can be read, and they count as not verifiable.
 
-        `progress` is called with what was found so far. Its `resume_token` lets a later call go on from there, which
+        `progress` is called with what was found so far. Its `resume_token` lets a later call continue from there, which
         then tells about the rest alone. Raises NotFound (DATABASE_NOT_FOUND), InvalidArgument.
         """
         return verify(self._services, self.uri, resume_token, progress)
 
     @boundary
     def table_names(self) -> list[str]:
-        """The tables, by name; none of a local database that nobody has made yet, as a first `create_table` makes it:
+        """The tables, by name; none of a local database that no one has made yet, as a first `create_table` makes it:
         a program may ask before that."""
         if self._services.reads_alone():
             with contextlib.suppress(OSError):  # the services say what is wrong with the folder
@@ -532,7 +532,7 @@ class Database(DatabaseJobs, Shown):
         version that is answered here.
 
         `addresses`: of its servers, `grpc://host:port`, or `grpc+tls://host:port`; at least one has to answer now, and
-        all that do have to serve the same. They may be registered anew under the same version, and so may the options,
+        all that do have to serve the same. They may be registered again under the same version, and so may the options,
         which are those of `leman.udf`. `function`: what the servers call it, where that is not `name`. `version`: what
         they are to say; by itself whatever they say. `input_columns`: the columns that it reads, in the order of its
         parameters; by itself those that are called like these. A UserWarning tells of servers with which TLS fails

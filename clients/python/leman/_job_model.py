@@ -203,7 +203,7 @@ class Job(Shown):
     `Table.optimize_indices`. `labels` and `priority`: what its caller
     gave it; `initiator`: that caller's name, empty where it is anonymous. `start_time`: when it first had its turn;
     `end_time`: when it ended; None: it has not. `env_names`: the environment variables that it was given, whose values
-    nobody is told. `trace_id`: of its trace, in hex, where services are traced; else empty."""
+    no one is told. `trace_id`: of its trace, in hex, where services are traced; else empty."""
 
     job_id: str
     state: JobState
@@ -260,7 +260,7 @@ class Job(Shown):
 class JobUpdate:
     """A job at one moment, with what happened since the one before, each event once.
 
-    `events_missing`: there may have been events before these that nobody can tell any more, as an executor died, or
+    `events_missing`: there may have been events before these that no one can tell any more, as an executor died, or
     there were more than a thousand at once. `sequence`: how far the watch is; it never falls, over restarts of services
     too.
     """
@@ -332,17 +332,17 @@ def result_line(job: Job) -> str:
 def interrupted_line(job: Job | None, job_id: str) -> str:
     """What became of a job whose caller was interrupted, and how to go on."""
     if job is None:
-        return f"{job_id} is being cancelled; what it has finished is kept: the same call goes on from there"
+        return f"{job_id} is being cancelled; what it has finished is kept: the same call continues from there"
     kept = max(job.progress.rows_checkpointed, job.progress.rows_committed)
     if is_done(job):
         return f"{job.target}: had just ended: {_rows(kept)} are kept ({job.job_id})"
     how = "cancelled" if job.state.terminal else "is being cancelled"
     verb = "is" if kept == 1 else "are"
-    return f"{job.target}: {how}; {_rows(kept)} {verb} kept, and the same call goes on from there ({job.job_id})"
+    return f"{job.target}: {how}; {_rows(kept)} {verb} kept, and the same call continues from there ({job.job_id})"
 
 
 def left_line(job: Job | None, database: str, job_id: str) -> str:
-    """What becomes of a job that nobody watches any more. `job`: as it was last seen, if it was."""
+    """What becomes of a job that no one watches any more. `job`: as it was last seen, if it was."""
     place = f"{shlex.quote(database)} {job_id}"
     how = f"`leman jobs watch {place}` shows it again, `leman jobs cancel {place}` ends it"
     return f"{job.target if job is not None else job_id}: the job goes on; {how}"

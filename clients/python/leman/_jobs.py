@@ -253,7 +253,7 @@ class JobFuture(Shown):
 
     def __init__(self, services: Services, database: str, job_id: str, ended: Job | None = None) -> None:
         self.job_id = job_id
-        self._ended = ended  # a job that had nothing to do has ended when its caller hears of it
+        self._ended = ended  # a job that had nothing to do has ended when its caller is notified
         self._services = services
         self._database = database
 
@@ -381,10 +381,10 @@ class JobFuture(Shown):
         """The job now and whenever something changed, with what happened since; the last has a terminal
         state.
 
-        Goes on where it was when services are restarted. It starts none where those of this machine were ended
+        Continues where it was when services are restarted. It starts none where those of this machine were ended
         meanwhile, but waits a minute for others, and then raises Unavailable; it does where they were killed, but for
         those of `leman up`. `after`: begin behind an update that was seen before, by this process or another one: its
-        `sequence`. Raises DeadlineExceeded after `timeout` seconds. The job goes on when nobody watches it any more; a
+        `sequence`. Raises DeadlineExceeded after `timeout` seconds. The job goes on when no one watches it any more; a
         KeyboardInterrupt says how to find it again.
         """
         check_timeout(timeout)
@@ -526,7 +526,7 @@ def check_ended(job: Job) -> None:
     if address and " of fragment " not in job.error.message:
         text += f" (row address {address})"
     if job.error.reason not in _NOTHING_KEPT and not _IS_KEPT.search(text):
-        text += "\nWhat was finished is kept: the same call goes on from there."
+        text += "\nWhat was finished is kept: the same call continues from there."
     if address and job.error.reason not in _NO_TRACEBACK:
         text += f" The traceback: table.get_errors(job_id={job.job_id!r}), or {errors_command(job)}"
     failed = JobFailed(text, reason=job.error.reason, facts=facts, job_id=job.job_id)
@@ -620,7 +620,7 @@ class DatabaseJobs:
 
     @boundary
     def get_errors(self, job_id: str, column_name: str | None = None, limit: int | None = None) -> RowErrors:
-        """As `Table.get_errors`, for whoever has no more than a job's id."""
+        """As `Table.get_errors`, for anyone who has no more than a job's id."""
         return list_errors(self._services, self.uri, job_id, column_name, limit)
 
     @boundary

@@ -193,7 +193,7 @@ class Verified:
 @dataclass(frozen=True, slots=True)
 class Verification:
     """What was looked at and found, so far or in all. `resume_token` is empty once all was looked at; `Database.verify`
-    goes on from it otherwise. `table`: the one that was looked at last."""
+    continues from it otherwise. `table`: the one that was looked at last."""
 
     checked: tuple[Verified, ...] = ()
     findings: tuple[Finding, ...] = ()

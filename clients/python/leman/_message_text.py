@@ -14,7 +14,7 @@ from typing import Any
 
 
 class Shown:
-    """Shown by notebooks as HTML, by `leman._notebook`, which nobody else needs to load."""
+    """Shown by notebooks as HTML, by `leman._notebook`, which no one else needs to load."""
 
     __slots__ = ()
 

@@ -89,7 +89,7 @@ class RawHtml(str):
 
 
 def html_bar(parts: Sequence[Part], legend: bool = True) -> RawHtml:  # noqa: FBT001, FBT002 - a bar is read as such
-    """Counts beside each other, each as wide as its share, with what they are below."""
+    """Counts side by side, each as wide as its share, with what they are below."""
     total = sum(count for _, count, _ in parts)
     shown = [part for part in parts if part[1] > 0]
     pieces = "".join(

@@ -135,7 +135,7 @@ def type_of(annotation: Any) -> pa.DataType | None:
 
 
 def _numpy_type(annotation: Any) -> pa.DataType | None:
-    """The Arrow type of numpy's numbers, truth values, texts and bytes. Nobody names these without numpy."""
+    """The Arrow type of numpy's numbers, truth values, texts and bytes. No one names these without numpy."""
     numpy = sys.modules.get("numpy")
     if numpy is None or not isinstance(annotation, type) or not issubclass(annotation, numpy.generic):
         return None

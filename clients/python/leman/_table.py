@@ -449,7 +449,7 @@ class Table(Relation):
         `env`: environment variables of the function, such as `{"API_KEY": os.environ["API_KEY"]}`: it has those of the
         services, as they were when these started (of others than an embedded system what processes need, and what
         their operator passes), and these. Values are secrets, kept until the job ends and shown to
-        nobody; `Job.env_names` has the names. They are no part of the function's version: other values make nothing
+        no one; `Job.env_names` has the names. They are no part of the function's version: other values make nothing
         stale. Inputs that are computed first have them too; SQL and remote functions cannot, and of several columns
         those are computed without, with a warning where all are such.
 

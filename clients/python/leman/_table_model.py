@@ -306,7 +306,7 @@ class Plan(Shown):
 
 
 RefreshPolicy = Literal["auto", "incremental", "full"]
-"""`incremental` refuses where only a full refresh is right; `full` computes every row anew."""
+"""`incremental` refuses where only a full refresh is right; `full` computes every row again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +389,7 @@ class RefreshPlan(Shown):
 
     `changes` counts the source's fragments that are to be compared row by row, by how they differ: `appeared`, `gone`,
     `deletions`, `rewritten`. `fragments_unset`: fragments of placeholders that are filled. `stale`: function columns
-    that are computed anew for every row. `stale_inputs`: columns of the source that the view rests on and that
+    that are recomputed for every row. `stale_inputs`: columns of the source that the view rests on and that
     are not current: computed ones, and function columns of a source view. `on_stale_input` says what happens.
     """
 
@@ -419,7 +419,7 @@ class RefreshPlan(Shown):
             counts = ", ".join(f"{count:,} {kind}" for kind, count in self.changes.items())
             lines.append(f"  fragments of the source to compare: {counts}")
         if self.stale:
-            lines.append(f"  columns to compute anew: {', '.join(self.stale)}")
+            lines.append(f"  columns to recompute: {', '.join(self.stale)}")
         return "\n".join(lines)
 
 

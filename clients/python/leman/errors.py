@@ -76,7 +76,7 @@ class LemanError(Shown, Exception):
         return self.message  # KeyError would show its repr
 
     def _render_traceback_(self) -> list[str]:
-        """What IPython shows of it where nobody caught it."""
+        """What IPython shows of it where no one caught it."""
         lines: list[str] = importlib.import_module("leman._notebook").error_lines(self)
         return lines
 
@@ -302,7 +302,7 @@ class Internal(LemanError, RuntimeError):
 
 
 class JobFailed(LemanError, RuntimeError):
-    """A job ended as FAILED. What it had finished is kept: the same call again goes on from there.
+    """A job ended as FAILED. What it had finished is kept: the same call again continues from there.
 
     `error_type`, `row_address` and the like are in `facts` when a row of the user's data was the cause.
     """

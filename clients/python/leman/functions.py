@@ -47,7 +47,8 @@ class FunctionServer:
         functions: made by `leman.udf`, or by `served` where a function does not say itself which types it reads.
         host: Address to listen on. Any but a loopback one should have a token and TLS.
         port: 0: any free one, see `port`.
-        token: What callers have to send as `authorization: Bearer <token>`; None: nothing, whoever reaches it calls it.
+        token: What callers have to send as `authorization: Bearer <token>`; None: nothing, anyone who reaches it calls
+        it.
         tls_cert: Path of the certificate chain (PEM); with `tls_key` it turns TLS on.
         tls_key: Path of its private key (PEM).
         tls_client_ca: Path of the CA certificates (PEM) that callers' certificates are checked with; empty: they need
@@ -109,7 +110,7 @@ class FunctionServer:
         return self._listener.port
 
     def stop(self, grace_seconds: float = 10.0) -> bool:
-        """Take no more streams, end each one after the batch at work, and tell whether all of these ended in time.
+        """Take no more streams, end each one after the batch at work, and return whether all of these ended in time.
 
         Connections on which no batch is at work are cut; who sends another one sends it to another server.
         """
@@ -139,10 +140,7 @@ def _checked_token(token: object) -> str | None:
     if not isinstance(token, str):
         raise InvalidArgument(f"token is a str, or None for a server that asks for none, not a {type(token).__name__}")
     if not token:
-        raise InvalidArgument(
-            "token is empty: give the token that callers have to send, or leave it out, and whoever reaches the server"
-            " calls it"
-        )
+        raise InvalidArgument("token is empty: give the token that callers have to send, or None to let anyone call it")
     return checked_token(token)
 
 
@@ -157,7 +155,7 @@ def _checked_functions(functions: object) -> list[Served]:
 
 
 def _check_free(host: str, port: int) -> None:
-    """Raise the OSError with which nobody can listen there, if that is so."""
+    """Raise the OSError with which no one can listen there, if that is so."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as tried:
         tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -38,7 +38,7 @@ INCARNATION = "leman.incarnation"
 """Config key of a table: tells it from another one that is created later under the same name."""
 
 _BLOB = "lance.blob.v2"
-#: What Lance says where there is a table already, or somebody else makes one at this moment.
+#: What Lance says where there is a table already, or someone else makes one at this moment.
 _THERE = ("already exists", "_versions/0.manifest was not found")
 #: Marks a struct whose fields Lance keeps together.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
@@ -82,7 +82,7 @@ def spare_pandas() -> None:
 
 
 def prepare() -> None:
-    """Imports what takes a second to import, if it is there: for whoever has to wait for something else anyway."""
+    """Imports what takes a second to import, if it is there: for anyone who has to wait for something else anyway."""
     with contextlib.suppress(MissingDependency):
         _lance()
 
@@ -546,7 +546,7 @@ def _is_needed(uri: str, file: str) -> bool:
 
 
 def storage_refusal(error: BaseException) -> str:
-    """The reason where a storage refuses until somebody does something about it (as the services name it); else
+    """The reason where a storage refuses until someone does something about it (as the services name it); else
     empty."""
     number = getattr(error, "errno", None)
     found = _OS_ERROR.search(str(error))

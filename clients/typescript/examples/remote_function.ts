@@ -2,7 +2,7 @@
  * Serves a function from this process, has a column computed by it, and skips the row on which it fails. Prints:
  *
  *   DONE_WITH_ERRORS: 2 computed, 1 failed
- *   NotAName: nobody is called 42
+ *   NotAName: no one is called 42
  *   Ada: ADA
  *   Grace: GRACE
  *   42: null

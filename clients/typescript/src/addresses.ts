@@ -23,7 +23,7 @@ const loopback = new BlockList();
 loopback.addSubnet("127.0.0.0", 8, "ipv4");
 loopback.addAddress("::1", "ipv6");
 
-/** Tell whether host:port is of this machine and nothing else. */
+/** Return whether host:port is of this machine and nothing else. */
 export function isLoopback(address: string): boolean {
   const host = address.slice(0, address.lastIndexOf(":")).replace(/^\[|\]$/g, "");
   const version = isIP(host);

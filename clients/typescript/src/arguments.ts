@@ -126,7 +126,7 @@ export const OTHER_ARROW =
   "release alone installed (npm ls apache-arrow shows which there are), or pass what tableFromIPC of this client's copy " +
   "reads of what tableToIPC of the other one writes";
 
-/** Tell whether a value is one of apache-arrow, or looks like one, and was not made by the copy that this client imports. */
+/** Return whether a value is one of apache-arrow, or looks like one, and was not made by the copy that this client imports. */
 export function isOfOtherArrow(value: unknown): boolean {
   if (!isObject(value)) {
     return false;

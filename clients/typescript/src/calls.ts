@@ -219,7 +219,7 @@ export class Calls {
       carried.metadata,
       timeLeft(scope),
     );
-    call.on("error", () => undefined); // what comes after nobody reads any more
+    call.on("error", () => undefined); // what comes after no one reads any more
     const cancel = (): void => {
       call.cancel();
     };

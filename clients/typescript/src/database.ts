@@ -248,7 +248,7 @@ export class Database {
 
   /**
    * Compare all that the database keeps with the digests of what was written: says what was looked at, part by part.
-   * Interrupted, it goes on where it was; `resumeToken`: of an answer of an earlier call.
+   * Interrupted, it continues where it was; `resumeToken`: of an answer of an earlier call.
    */
   @takes({}, { ...CALL, resumeToken: text })
   async *verify(

@@ -72,7 +72,7 @@ export class Endpoints {
   }
 
   /**
-   * Wait until it is known which address answers; whoever waits at the same time waits for one search. False: none does.
+   * Wait until it is known which address answers; anyone who waits at the same time waits for one search. False: none does.
    */
   async settle(ask: Ask): Promise<boolean> {
     if (this.#isSettled()) {
@@ -141,7 +141,7 @@ export class Endpoints {
     this.#leaving.clear();
   }
 
-  /** Connect anew with certificates that were renewed; calls that are under way stay where they are. */
+  /** Connect again with certificates that were renewed; calls that are under way stay where they are. */
   #renew(): void {
     const wanted = this.#certificates?.current;
     if (wanted === undefined || wanted === this.#credentials) {
@@ -151,7 +151,7 @@ export class Endpoints {
     this.#leave();
   }
 
-  /** Have calls that begin from now on connect anew; those that are under way stay where they are. */
+  /** Have calls that begin from now on connect again; those that are under way stay where they are. */
   #leave(): void {
     for (const connection of this.#connections.values()) {
       this.#leaving.add(connection);

@@ -141,7 +141,7 @@ function detailsOf(error: ServiceError): LemanErrorInit | undefined {
 }
 
 /**
- * Tell whether a connection or a proxy lost the service amid an answer, which gRPC tells in words of its own: a proxy can
+ * Return whether a connection or a proxy lost the service amid an answer, which gRPC tells in words of its own: a proxy can
  * only reset a stream whose headers are out.
  */
 function wasCut(code: Code, message: string): boolean {
@@ -149,7 +149,7 @@ function wasCut(code: Code, message: string): boolean {
 }
 
 /**
- * Tell whether a connection was lost while a call ran on it, in the words of gRPC, of the services or of a proxy. A call
+ * Return whether a connection was lost while a call ran on it, in the words of gRPC, of the services or of a proxy. A call
  * that found no connection was not made.
  */
 export function lostConnection({ code, message }: LemanError): boolean {

@@ -56,7 +56,7 @@ export interface JobOptions extends MutationOptions {
   priority?: number | undefined;
   /**
    * Environment variables of the job's functions, such as an API key. Values are secrets: the services forget them when the
-   * job ends, and tell nobody more than the names. A retry has none of those of the job that it retries.
+   * job ends, and tell no one more than the names. A retry has none of those of the job that it retries.
    */
   env?: Readonly<Record<string, string>> | undefined;
 }

@@ -49,7 +49,7 @@ export function kindOf(event: JobEvent): JobEventKind {
   return JobEvent_Kind[event.kind] as JobEventKind;
 }
 
-/** Tell whether a job has ended, however it did. */
+/** Return whether a job has ended, however it did. */
 export function hasEnded(job: JobInfo): boolean {
   return ENDED.includes(job.state);
 }
@@ -78,7 +78,7 @@ export class Job {
   }
 
   /**
-   * Watch the job: how it stands now and whenever something changed; the last update has it ended. Goes on where it was
+   * Watch the job: how it stands now and whenever something changed; the last update has it ended. Continues where it was
    * over restarts of the services and cuts of the connection. The job goes on when the iteration is left.
    */
   @takes({}, WATCH)

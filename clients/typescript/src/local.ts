@@ -34,7 +34,7 @@ const LOCAL: Kinds<LocalOptions> = { signal, timeout, patience, firstContact, on
 
 /**
  * Connect to the services that run for a folder of this machine (`leman up`, or a program in Python). They say there where
- * they are, and what their token is, and are found again where they were started anew. None is started: throws a
+ * they are, and what their token is, and are found again where they were restarted. None is started: throws a
  * LemanError, UNAVAILABLE, where none runs.
  */
 export async function connectLocal(folder: string, options: LocalOptions = {}): Promise<LocalDatabase> {

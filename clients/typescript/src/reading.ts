@@ -110,7 +110,7 @@ class Attempt {
 
 /**
  * The rows of one version of a table or view, batch by batch: iterate over them once; FAILED_PRECONDITION the next time. They hold a few megabytes, however
- * large the table is and however slowly they are read; interrupted, they go on where they were. Leaving the iteration ends
+ * large the table is and however slowly they are read; interrupted, they continue where they were. Leaving the iteration ends
  * the call; so does `close`.
  */
 export class RowStream implements AsyncIterable<RecordBatch> {

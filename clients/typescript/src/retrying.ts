@@ -89,7 +89,7 @@ export class Retrying {
   }
 }
 
-/** Tell whether a service is away; a function server that is, is for the caller to start. */
+/** Return whether a service is away; a function server that is, is for the caller to start. */
 function isAway(failed: LemanError): boolean {
   return failed.code === "UNAVAILABLE" && failed.reason !== "FUNCTION_UNAVAILABLE";
 }

@@ -23,7 +23,7 @@ export class Scope {
   readonly #signal: AbortSignal | undefined;
   readonly #closing: AbortSignal;
 
-  /** Throws INVALID_ARGUMENT for a signal or a time that is none: gRPC would raise an error that nobody can catch. */
+  /** Throws INVALID_ARGUMENT for a signal or a time that is none: gRPC would raise an error that no one can catch. */
   constructor(options: CallOptions | undefined, closing: AbortSignal, defaultTimeout?: number) {
     if (options?.signal !== undefined) {
       check("signal", options.signal, signal);

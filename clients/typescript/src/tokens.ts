@@ -13,7 +13,7 @@ export interface Token {
 
 /**
  * Gives tokens. It is asked once at a time: before the first call, shortly before a token expires, and when the services
- * refused one (UNAUTHENTICATED); that call is then sent once more.
+ * refused one (UNAUTHENTICATED); that call is then sent again.
  */
 export type TokenSource = () => string | Token | Promise<string | Token>;
 

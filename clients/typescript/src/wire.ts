@@ -21,7 +21,7 @@ export function timeLeft(scope: Scope): { deadline?: number } {
   return scope.deadline === undefined ? {} : { deadline: scope.deadline };
 }
 
-/** Tell whether a mutation says which one it is. */
+/** Return whether a mutation says which one it is. */
 export function hasRequestId(message: object): boolean {
   return "requestId" in message && typeof message.requestId === "string" && message.requestId !== "";
 }
@@ -36,7 +36,7 @@ export function told(error: unknown, method: DescMethod, requestId: string): unk
   return isServiceError(error) ? fromCall(error, methodName(method), requestId) : error;
 }
 
-/** What gRPC tells an answer to. It raises nothing itself: nobody could catch that, and the process would end. */
+/** What gRPC tells an answer to. It raises nothing itself: no one could catch that, and the process would end. */
 export function settling(
   resolve: (answer: never) => void,
   reject: (error: ServiceError) => void,

@@ -4,7 +4,7 @@ import { connect } from "leman";
 const client = await connect(process.argv[2] ?? "");
 const job = client.database("lake").job("j");
 const watch = job.watch();
-await watch.next(); // open, and never gone on with
+await watch.next(); // open, and never continued
 const waiting = job.wait().catch(() => undefined);
 const rows = client.database("lake").table("docs").read();
 const reading = rows.schema().catch(() => undefined);

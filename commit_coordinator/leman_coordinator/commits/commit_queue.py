@@ -120,7 +120,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
-        """Enter with others, as soon as nobody is alone inside."""
+        """Enter with others, as soon as no one is alone inside."""
         async with self._turn:
             self._inside += 1
             self._empty.clear()
@@ -223,7 +223,7 @@ class CommitQueue:
         self._open = 0
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """Check the files beside the commit queue, wait for the request's turn, and return its result.
+        """Check the files next to the commit queue, wait for the request's turn, and return its result.
 
         Raises:
             ResourceExhausted: COMMIT_QUEUE_FULL – `max_queued_requests` of this table wait already.
@@ -262,7 +262,7 @@ class CommitQueue:
         return self._open
 
     def forget_table(self) -> None:
-        """Open the table anew for the next request: another one may lie there. Nothing may be in work."""
+        """Open the table again for the next request: another one may lie there. Nothing may be in work."""
         self._table = None
 
     async def serve(self) -> None:
@@ -282,7 +282,7 @@ class CommitQueue:
                 ticket.taken_at = now
             try:
                 await self._commit(tickets)
-            except Exception as error:  # noqa: BLE001 -- nobody may wait for ever, whatever went wrong
+            except Exception as error:  # noqa: BLE001 -- no one may wait for ever, whatever went wrong
                 for ticket in tickets:
                     ticket.fail(_failure(error))
 
@@ -327,7 +327,7 @@ class CommitQueue:
         except LemanError as error:
             await self._look_once_more(turn)
             _close_all(turn, error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, those that wait must hear of it
+        except Exception as error:  # noqa: BLE001 -- whatever it is, those that wait must are notified
             await self._look_once_more(turn)
             _close_all(turn, _failure(error))
 
@@ -344,7 +344,7 @@ class CommitQueue:
             ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
         except LemanError as error:
             ticket.fail(error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the one that waits must hear of it
+        except Exception as error:  # noqa: BLE001 -- whatever it is, the one that waits must are notified
             ticket.fail(_failure(error))
 
     async def _change_schema(
@@ -394,7 +394,7 @@ class CommitQueue:
         raise AssertionError("the loop returns or raises")
 
     def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
-        """Run one step on the open table, in a thread; after any error but a conflict the next one opens it anew."""
+        """Run one step on the open table, in a thread; after any error but a conflict the next one opens it again."""
         try:
             self._table = self._table or TableHandle(self._uri)
             result = _without_panics(step, self._table, subject)
@@ -443,7 +443,7 @@ class _Together:
         self._left_out: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 
     def takes(self, request: ReplaceRequest) -> bool:
-        """Tell whether the column is one of them, or can be."""
+        """Return whether the column is one of them, or can be."""
         output, read = request.output.field.field_ids, request.input_field_ids
         if (output, read) in self._left_out:
             return False
@@ -536,7 +536,7 @@ class CommitQueues:
                 return take(await self._queue(request).submit(request))
 
     async def holds(self, uri: str, result: CommitResult) -> bool:
-        """Tell whether the table is still there that the answer to a request for `uri` is about.
+        """Return whether the table is still there that the answer to a request for `uri` is about.
 
         Raises:
             LemanError: what `incarnation_at` raises: it is not known.
@@ -548,7 +548,7 @@ class CommitQueues:
         return now is not None and (not result.incarnation or now == result.incarnation)
 
     def forget(self, uri: str) -> None:
-        """Open a table anew for its next request; call it inside `alone`, once the table is gone or another one."""
+        """Open a table again for its next request; call it inside `alone`, once the table is gone or another one."""
         if uri in self._queues:
             self._queues[uri].forget_table()
 

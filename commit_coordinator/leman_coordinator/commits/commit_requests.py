@@ -182,7 +182,7 @@ class ViewFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePlaceholdersRequest:
-    """Make placeholders, for a view that this request creates or for one that gets them anew."""
+    """Make placeholders, for a view that this request creates or for one that gets them again."""
 
     uri: str
     incarnation: str
@@ -346,7 +346,7 @@ class CommitResult:
     incarnation: str = field(default="", compare=False)
 
     def is_about(self, uri: str, asked: str) -> bool:
-        """Tell whether the answer, to a request for `asked`, is about the table at a place."""
+        """Return whether the answer, to a request for `asked`, is about the table at a place."""
         return self.operation not in _ENDINGS and (self.place or asked) == uri
 
 
@@ -386,7 +386,7 @@ class RequestMemory:
             answered = await self.known(key, body)
             if answered is not None:
                 return answered[1]
-            if key not in self._running:  # no await since nothing was found: nobody can have begun in between
+            if key not in self._running:  # no await since nothing was found: no one can have begun in between
                 task = asyncio.create_task(work())
                 self._running[key] = (body, task)
                 task.add_done_callback(lambda ended: self._settle(key, ended))

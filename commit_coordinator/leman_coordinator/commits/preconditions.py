@@ -1,7 +1,7 @@
 """What must hold of a table for a staged file to be right in it. Pure: it looks at a snapshot and touches nothing.
 
 Lance checks almost none of this: it knows no read set, gives field ids out again, and does not notice a table
-that was made anew at the same path. A commit that only retries on conflict loses updates; every try of ours
+that was made again at the same path. A commit that only retries on conflict loses updates; every try of ours
 begins with these checks.
 """
 
@@ -98,7 +98,7 @@ class Precondition(Protocol):
 
 
 class LatestAttempt:
-    """No later attempt at the job has begun: whoever asks still has the job."""
+    """No later attempt at the job has begun: anyone who asks still has the job."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         return fenced_rejection(base.table, item.request.job_id, item.request.attempt)
@@ -224,7 +224,7 @@ def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
 
 
 class SameTarget:
-    """The output column's current file is the one that the plan saw: nobody's newer value is overwritten."""
+    """The output column's current file is the one that the plan saw: no one's newer value is overwritten."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         replaces = item.replacement.replaces
@@ -295,7 +295,7 @@ def _first(checks: tuple[Precondition, ...], base: Base, item: Item) -> Rejectio
 
 
 def _holds_equal_values(current: tuple[str, ...], file: str) -> bool:
-    """Tell whether the fragment has a complete file of the same fingerprint; a partial one lacks rows."""
+    """Return whether the fragment has a complete file of the same fingerprint; a partial one lacks rows."""
     ours = keys.parse_column_file_name(file)
     if ours is None or len(current) != 1:
         return False

@@ -72,7 +72,7 @@ class Prepared:
     evicted: Ids = field(default_factory=lambda: NO_IDS)
     #: Of the view, where placeholders were made for it; else None.
     schema: pa.Schema | None = None
-    #: Staged, for a view that is created or whose placeholders are made anew.
+    #: Staged, for a view that is created or whose placeholders are made again.
     placeholders: Sequence[StagedFile] = ()
     #: Why the request must be refused, unless it was done already.
     error: LemanError | None = None
@@ -130,7 +130,7 @@ class ViewChecks:
 
 
 def checked_delta(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
-    """Check a delta of few files, one after the other: to open the view once more would take longer.
+    """Check a delta of few files, one after the other: to open the view again would take longer.
 
     Raises:
         LemanError: as `ViewChecks.prepared`, and what that keeps.
@@ -255,7 +255,7 @@ def create_new_view(work: Prepared) -> CommitResult:
 
 
 def change_view(table: TableHandle, work: Prepared) -> CommitResult:
-    """Fill placeholders, apply a delta, or make placeholders anew.
+    """Fill placeholders, apply a delta, or make placeholders again.
 
     Raises:
         FailedPrecondition: ATTEMPT_FENCED – a later attempt at the job has begun; for a delta also FRAGMENT_GONE and

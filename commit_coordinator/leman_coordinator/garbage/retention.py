@@ -1,4 +1,4 @@
-"""Which files beside a table's data are needed, and which may be deleted. Pure.
+"""Which files next to a table's data are needed, and which may be deleted. Pure.
 
 What the versions of a table refer to, and what its fragments still lack. Pure.
 
@@ -197,7 +197,7 @@ _KEY = re.compile(
 class PartialStates:
     """The row states of a partial column file, as far as decisions need them."""
 
-    #: Rows that nobody asked for yet.
+    #: Rows that no one asked for yet.
     untouched: tuple[RowRange, ...]
     #: md5 of the filters that are settled.
     filters: frozenset[str]
@@ -333,7 +333,7 @@ def _decision(
 
 
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
-    """Tell whether a job that has not ended may need the file: it is younger than the job, or of the job's column.
+    """Return whether a job that has not ended may need the file: it is younger than the job, or of the job's column.
 
     The job may compute with another function than the column's own. The column's name is looked for as text, since
     the parts of a key cannot be told apart for certain.
@@ -349,7 +349,7 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     """Return the age in seconds below which a file stays.
 
     A file that is written and not yet named by anything looks like garbage for a while: a day at least. Who asks for
-    the age 0 while no job is open says that nobody writes, and gets it where no other coordinator may be about to
+    the age 0 while no job is open says that no one writes, and gets it where no other coordinator may be about to
     commit such a file; but not for unfinished files in the table's own folders, which other writers than Leman's use
     too. What a refresh puts beside a view stays for some minutes in any case: one that is over within a call writes it
     while no history knows its job.

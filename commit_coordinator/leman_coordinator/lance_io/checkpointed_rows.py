@@ -65,7 +65,7 @@ class CheckpointedRows:
         self._rows = _FIRST_ROWS
 
     def has(self, column: str) -> bool:
-        """Tell whether anything may be stored of a column."""
+        """Return whether anything may be stored of a column."""
         return column in self._columns
 
     def over(self, batch: pa.RecordBatch, fields: Sequence[TableField]) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ Who reads or computes columns of a table: computed columns and jobs of its own, 
 
 Brings the indexes of a table up to date.
 
-The update of indexes, beside the commit queues: it takes long, and Lance sees to it that nothing is lost.
+The update of indexes, beside the commit queues: it takes long, and Lance makes sure that nothing is lost.
 
 A commit that comes in between takes its fragments out of the new index too, or makes Lance refuse the index as a
 conflict; then the update is tried again.
@@ -139,7 +139,7 @@ def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
 
 
 def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
-    """Tell whether the column was added by this very request, or by one with the same column id."""
+    """Return whether the column was added by this very request, or by one with the same column id."""
     if existing is None:
         return False
     column_id = (wanted.metadata or {}).get(column_bindings.COLUMN_ID)
@@ -147,14 +147,14 @@ def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
 
 
 def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool:
-    """Tell whether a version of the table has each wanted entry in the metadata of some column of its own."""
+    """Return whether a version of the table has each wanted entry in the metadata of some column of its own."""
     entries = [(field.metadata or {}).get(key) for field in wanted]
     there = Counter((field.metadata or {}).get(key) for field in dataset.schema)
     return None not in entries and not Counter(entries) - there
 
 
 def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
-    """Tell whether a version of the table has the wanted columns, with the ids of all their inputs."""
+    """Return whether a version of the table has the wanted columns, with the ids of all their inputs."""
     return _has_all(dataset, wanted, column_bindings.COLUMN_ID) and not any(
         column.field_id == NOT_YET
         for field in dataset.schema

@@ -1,14 +1,14 @@
 """Making a table, adding and deleting rows, and taking back what two coordinators added for one request.
 
-Which version of a table made it what it is: the answer for a request that is sent again when nobody remembers it.
+Which version of a table made it what it is: the answer for a request that is sent again when no one remembers it.
 
 The Lance side of making a table, and of adding and deleting rows: what is there, and one commit.
 
 Rows that two coordinators added for one request: the first commit counts, and the other one is taken back.
 
-Lance lets what adds rows pass beside each other. So two coordinators that are given one request at the same moment, by
+Lance lets what adds rows pass side by side. So two coordinators that are given one request at the same moment, by
 a caller who asks again where the first one is still at work, may both commit it. Each finds that out when it looks at
-what came between its look and its commit; where it died before, whoever changes rows of the table next finds it
+what came between its look and its commit; where it died before, no matter who changes rows of the table next finds it
 (decision 46).
 """
 
@@ -73,7 +73,7 @@ def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], b
 #: Config of a table that was made by CreateTable: by which request, as md5 of its id and what tells its body apart.
 MADE_BY_KEY = "leman.created_by"
 _TIMEOUT = timedelta(seconds=300)
-#: Row addresses that are held at once; of more fragments Lance evaluates the filter once more.
+#: Row addresses that are held at once; of more fragments Lance evaluates the filter again.
 _MOST_ADDRESSES = 1 << 24
 _SCAN_ROWS = 1 << 16
 _MAPS_FORMAT = "2.2"
@@ -156,7 +156,7 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def check_files(uri: str, files: Iterable[StagedFile]) -> None:
-    """Check that staged files are still there: a garbage collection that was told that nobody writes removes them.
+    """Check that staged files are still there: a garbage collection that was told that no one writes removes them.
 
     Raises:
         Aborted: FILES_GONE – some are not.

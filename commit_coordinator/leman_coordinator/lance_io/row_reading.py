@@ -173,7 +173,7 @@ class _Judge:
 
     @property
     def is_done(self) -> bool:
-        """Tell whether no further row is wanted."""
+        """Return whether no further row is wanted."""
         return not self._left
 
     def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -358,7 +358,7 @@ class _Reading:
                     break
 
     def _chosen(self, fragment: lance.LanceFragment, offsets: Addresses) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the rows at physical offsets: a filter that reads large values is not evaluated once more."""
+        """Yield the rows at physical offsets: a filter that reads large values is not evaluated again."""
         places = offsets
         if fragment.num_deletions:
             live = lance_files.live_rows(fragment, RowRange(0, fragment.physical_rows))

@@ -54,7 +54,7 @@ from leman_core.storage.scan import Chunk, FragmentReader
 from leman_core.storage.storage_errors import error_text, refusal_error, storage_unusable, translating_os_errors
 from leman_core.storage.view_data_files import remove_staged
 
-#: Columns of Lance's own, which its merge looks for in vain where it deletes.
+#: Columns of Lance's own, which its merge looks for without success where it deletes.
 _ROW_COLUMNS = "_row"
 #: What a condition of a merge calls the rows that are sent, and those that they match.
 _SIDES = ("source", "target")
@@ -340,7 +340,7 @@ class _Rewriting:
             ) from None
 
     def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
-        """Tell whether rows cannot be read once more, while what they are computed from can: the storage is well.
+        """Return whether rows cannot be read again, while what they are computed from can: the storage is well.
 
         Raises:
             LemanError: what `storage_errors.unusable` gives, where it is not.
@@ -422,7 +422,7 @@ _OF_UPDATE, _OF_DELETE = "header.update_where", "header.delete_where"
 
 
 class StagedMerge:
-    """The rows of one merge, in a file of this machine. Whoever makes it discards it; after a killed
+    """The rows of one merge, in a file of this machine. Anyone who makes it discards it; after a killed
     process the next merge does.
     """
 
@@ -488,7 +488,7 @@ class StagedMerge:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Tell whether the table was dropped, or another one is in its place."""
+        """Return whether the table was dropped, or another one is in its place."""
         return is_outlived(self._table)
 
     def discard(self) -> None:

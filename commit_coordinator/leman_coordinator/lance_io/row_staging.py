@@ -35,7 +35,7 @@ _COLUMNS_LISTED = 40
 
 
 class StagedRows:
-    """The files of one upload, written by one thread. Whoever makes it discards it, or has it committed."""
+    """The files of one upload, written by one thread. Anyone who makes it discards it, or has it committed."""
 
     stays = True
 
@@ -80,7 +80,7 @@ class StagedRows:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Tell whether the table was dropped, or another one is in its place."""
+        """Return whether the table was dropped, or another one is in its place."""
         return is_outlived(self._table)
 
     def discard(self) -> None:
@@ -89,7 +89,7 @@ class StagedRows:
 
 
 class RowFiles:
-    """Data files of new fragments, one after the other. Whoever makes them discards them, or has them committed."""
+    """Data files of new fragments, one after the other. Anyone who makes them discards them, or has them committed."""
 
     def __init__(self, table: TableSnapshot, max_rows: int = 0) -> None:
         self._table = table
@@ -207,7 +207,7 @@ def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequenc
 
 
 def is_outlived(table: TableSnapshot) -> bool:
-    """Tell whether a table was dropped, or another one is in its place."""
+    """Return whether a table was dropped, or another one is in its place."""
     try:
         now = snapshot_of(table.uri, LanceTables().dataset(table.uri), ())
     except NotFound:
@@ -226,6 +226,6 @@ def check_takes_rows(table: TableSnapshot) -> None:
     if table.file_format < _OLDEST_FORMAT:
         raise FailedPrecondition(
             "FILE_FORMAT_NOT_SUPPORTED",
-            f"Table {table.uri} is written in Lance's first file format: write it anew with lance.write_dataset",
+            f"Table {table.uri} is written in Lance's first file format: write it again with lance.write_dataset",
             uri=table.uri,
         )

@@ -172,7 +172,7 @@ class Notes:
 
 
 def can_be_noted(file: StagedFile) -> bool:
-    """Tell whether a file that nobody has looked at yet may stand in a note: its name and digest are such as ours."""
+    """Return whether a file that no one has looked at yet may stand in a note: its name and digest are such as ours."""
     return keys.parse_column_file_name(file.file) is not None and file.digest.isalnum()
 
 
@@ -389,12 +389,13 @@ def _place(uri: str, folder: str) -> tuple[pafs.FileSystem, str]:
 
 
 def is_lemans_data_file(name: str) -> bool:
-    """Tell whether Leman writes data files of that name: a column file, a file of a view, or one of added rows."""
+    """Return whether Leman writes data files of that name: a column file, a file of a view, or one of added rows."""
     return keys.parse_column_file_name(name) is not None or keys.is_view_file_name(name) or keys.is_rows_file_name(name)
 
 
 def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
-    """Tell whether a version refers to a data file in another folder than the table's own, as a shallow clone does."""
+    """Return whether a version refers to a data file in another folder than the table's own, as a shallow clone
+    does."""
     with _readable(table.uri):
         fragment = open_version(table.uri, table.version).get_fragment(fragment_id)
     files = [] if fragment is None else fragment.metadata.files
@@ -410,7 +411,7 @@ def refresh_folder(uri: str) -> list[StoredFile]:
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
-    """Return the rows of a partial column file that nobody asked for yet, and md5 of the filters settled in it.
+    """Return the rows of a partial column file that no one asked for yet, and md5 of the filters settled in it.
 
     None where that cannot be read.
     """
@@ -445,7 +446,7 @@ def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
         for file in part:
             found = now.get((file.folder, file.name))
             if found is not None and (found.modified, found.size_bytes) != (file.modified, file.size_bytes):
-                continue  # written anew since
+                continue  # rewritten since
             filesystem, path = places[file.folder]
             with _readable(uri), contextlib.suppress(FileNotFoundError):
                 filesystem.delete_file(f"{path}/{file.name}")

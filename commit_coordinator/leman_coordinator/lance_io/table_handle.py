@@ -1,6 +1,6 @@
 """Keep a table open between commits, commit several columns at once, and classify commit errors.
 
-What an error of Lance in a commit means: nothing was committed, it would be refused again, or nobody can tell.
+What an error of Lance in a commit means: nothing was committed, it would be refused again, or no one can tell.
 
 The record of which attempt at a job may still change a table, under one key of the table's own config.
 
@@ -152,7 +152,7 @@ def update_of(dataset: lance.LanceDataset, files: Sequence[tuple[int, Installabl
 
 
 def are_one_replacement(files: Sequence[tuple[int, InstallableFile]]) -> bool:
-    """Tell whether a DataReplacement takes the files."""
+    """Return whether a DataReplacement takes the files."""
     fields = {tuple(file.data_file.fields) for _, file in files}
     return len(fields) == 1 and len({fragment_id for fragment_id, _ in files}) == len(files)
 
@@ -179,7 +179,7 @@ class TableHandle:
     """A table that is kept open between commits, for one thread at a time.
 
     Call `latest` right before each commit: a commit builds on what the handle has read, and Lance would let it build
-    on a table that was dropped and made anew at the same path.
+    on a table that was dropped and made again at the same path.
     """
 
     def __init__(self, uri: str) -> None:
@@ -313,7 +313,7 @@ class TableHandle:
         return self._snapshot(fragment_ids)
 
     def has_no_index(self) -> bool:
-        """Tell whether it is certain that the version that the handle is at has no index.
+        """Return whether it is certain that the version that the handle is at has no index.
 
         To look costs nothing where there is none; of a table that had one it is not asked again.
         """
@@ -369,7 +369,7 @@ class TableHandle:
         return 0 if fragment is None else int(fragment.count_rows(where))
 
     def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
-        """Tell whether every row of a fragment that was deleted `before` is deleted in the handle's version, too."""
+        """Return whether every row of a fragment that was deleted `before` is deleted in the handle's version, too."""
         fragment = self._dataset.get_fragment(fragment_id)
         return fragment is None or are_still_deleted(fragment, before)
 

@@ -8,8 +8,8 @@ Tables that go, or get another name: what refers to them, and the step itself.
 
 Which table a request to drop one is about, for when the same request comes again.
 
-A caller whose answer was lost sends the request again, perhaps to another coordinator, or to one that was started anew.
-By then another table may have the name, which nobody asked to drop. So a request notes in its database which table it
+A caller whose answer was lost sends the request again, perhaps to another coordinator, or to one that was restarted.
+By then another table may have the name, which no one asked to drop. So a request notes in its database which table it
 is about before it removes that, and afterwards that it has: `<database>/_leman/drops/<digest of place and request
 id>.json`. A table without an incarnation, which Lance made, gets one for that. Notes are kept for a day.
 """
@@ -50,7 +50,7 @@ from leman_core.storage.view_data_files import definition_in
 #: Begins the name of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
 #: Begins that of one that was not the table that is meant (`MOVED_PREFIX`: it is being looked at, and no other drop
-#: removes it), and whose own name somebody has taken at the same moment.
+#: removes it), and whose own name someone has taken at the same moment.
 _SET_ASIDE = "set-aside-"
 #: Pauses before what is left of a table is tried again: workers of its jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
@@ -62,13 +62,14 @@ def remove_folder(uri: str, incarnation: str) -> None:
     """Remove a table's folder; where this raises, the table is still there.
 
     On a local disk it gets another name first, in one step: from then on the table's name is free, and what others make
-    under it is not touched. In a store its versions go first: without them nobody takes the rest for a table. What is
+    under it is not touched. In a store its versions go first: without them no one takes the rest for a table. What is
     left after that and cannot be removed is told in the log, as the table is gone. Of a link nothing but the link goes:
-    what it leads to is another table, or has been put there by somebody else.
+    what it leads to is another table, or has been put there by someone else.
 
     Args:
         incarnation: of the table that is meant; empty: that is not known. On a local disk another one gets its name
-            back: whoever freezes before the step may wake up when others have dropped the table and made another one.
+            back: anyone who freezes before the step may wake up when others have dropped the table and made another
+            one.
 
     Raises:
         FileNotFoundError: there is no such folder, or another table has it.
@@ -120,7 +121,7 @@ def _moved(folder: Path) -> Path | None:
 def _check_meant(moved: Path, folder: Path, incarnation: str) -> None:
     """Give a folder its name back where it is not that of the table that is meant, and raise FileNotFoundError.
 
-    One without versions is of a table that somebody is about to make.
+    One without versions is of a table that someone is about to make.
     """
     if not incarnation:
         return
@@ -144,7 +145,7 @@ def _put_back(moved: Path, folder: Path) -> None:
 
 
 def _sweep(own: Path) -> None:
-    """Remove what was dropped, also what somebody left who was stopped amid it; what others look at, a day later."""
+    """Remove what was dropped, also what someone left who was stopped amid it; what others look at, a day later."""
     looked_at = (moved for moved in own.glob(f"{MOVED_PREFIX}*") if moved.stat().st_ctime < time.time() - DAY)
     for dropped in (*own.glob(f"{_DROPPED}*"), *looked_at):
         shutil.rmtree(dropped, ignore_errors=True)
@@ -356,7 +357,7 @@ def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Call
 
 
 def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
-    """Tell whether a request has removed its table: it noted so, or noted one, and there is none now, or another one.
+    """Return whether a request has removed its table: it noted so, or noted one, and there is none now, or another one.
 
     Args:
         incarnation: of the table that is there now; empty: it has none; None: there is no table.
@@ -386,7 +387,7 @@ def _given_incarnation(uri: str) -> str:
         if not table.config().get(INCARNATION_KEY):
             with commit_outcomes(uri):
                 table.update_config({INCARNATION_KEY: uuid.uuid4().hex})
-        return incarnation_at(uri) or ""  # somebody may have given it another one at the same time
+        return incarnation_at(uri) or ""  # someone may have given it another one at the same time
     except (LemanError, CommitConflict, CommitUnclear) as error:
         _log.warning("a table that is dropped cannot be told from others", uri=uri, why=str(error))
         return ""

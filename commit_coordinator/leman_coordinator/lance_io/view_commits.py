@@ -249,7 +249,7 @@ def find_view(uri: str) -> lance.LanceDataset | None:
 
 
 def is_made_by(dataset: lance.LanceDataset, request_id: str) -> bool:
-    """Tell whether this request was the last one that made or changed the view's rows."""
+    """Return whether this request was the last one that made or changed the view's rows."""
     return (dataset.schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
 
 
@@ -271,7 +271,7 @@ def apply_delta(
     """Commit a change on top of the version of `dataset`, and return the view with it.
 
     Raises:
-        CommitConflict: Somebody else committed since, other than settings and indexes.
+        CommitConflict: Someone else committed since, other than settings and indexes.
         CommitUnclear: The commit may have been made.
         FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a fragment that is not there; else as
             `commit_outcomes`.

@@ -9,7 +9,7 @@ without a bound, and a few kilobytes may become gigabytes.
 
 Record batches as messages of Arrow Flight (`FlightData`), and such messages as an Arrow IPC stream.
 
-They are put together and taken apart by hand: protobuf would copy each batch once more in either direction.
+They are put together and taken apart by hand: protobuf would copy each batch again in either direction.
 
 Bytes on their way from a call to the thread that reads them, and the record batches in them.
 """
@@ -77,7 +77,7 @@ def stream_pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most: in
 
 
 def is_compressed(stream: bytes) -> bool:
-    """Tell whether any batch of an Arrow IPC stream is compressed; none is decompressed for that.
+    """Return whether any batch of an Arrow IPC stream is compressed; none is decompressed for that.
 
     Raises:
         pa.ArrowException, OSError, EOFError: the bytes are no such stream.
@@ -257,7 +257,8 @@ def _plain(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 class _Dictionaries:
-    """What makes messages of batches whose dictionaries go before them: each once, and anew where it is another one."""
+    """What makes messages of batches whose dictionaries go before them: each once, and again where it is another
+    one."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = Sink()
@@ -373,7 +374,7 @@ class Incoming:
             self._changed.notify()
 
     def end(self, error: LemanError | None = None) -> None:
-        """Say that nothing more comes; with an error, that it is all for nothing."""
+        """Say that nothing more comes; with an error, that it is all needlessly."""
         with self._changed:
             self._ended, self._error = True, self._error or error
             self._changed.notify()

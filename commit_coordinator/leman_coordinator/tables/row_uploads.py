@@ -1,4 +1,4 @@
-"""Rows that callers send: received, written beside the table, and committed once all are there.
+"""Rows that callers send: received, written next to the table, and committed once all are there.
 
 Rows that are sent again under their request id are read to their end, and compared with those that it stands for.
 """
@@ -35,7 +35,7 @@ class Reader(Protocol):
         """Take all that comes, until the stream ends; return which rows came."""
 
     def is_outlived(self) -> bool:
-        """Tell whether the table was dropped, or another one is in its place."""
+        """Return whether the table was dropped, or another one is in its place."""
 
     def discard(self) -> None:
         """Remove the files."""
@@ -165,7 +165,8 @@ class Uploads:
 
 
 class _Committing:
-    """The commit of one upload. It runs to its end, whoever waits for it, and removes files that it leaves unused."""
+    """The commit of one upload. It runs to its end, no matter who waits for it, and removes files that it leaves
+    unused."""
 
     def __init__(self, queues: CommitQueues, pool: BlockingPool, staged: Staged, request: RowsRequest) -> None:
         self._queues = queues

@@ -28,7 +28,7 @@ _WORD = 8
 
 
 def grows_when_cast(kind: pa.DataType) -> bool:
-    """Tell whether values of a type can have far more bytes once they are converted to another one."""
+    """Return whether values of a type can have far more bytes once they are converted to another one."""
     if isinstance(kind, pa.BaseExtensionType):
         return grows_when_cast(kind.storage_type)
     if pt.is_null(kind) or pt.is_dictionary(kind) or pt.is_string_view(kind) or pt.is_binary_view(kind):

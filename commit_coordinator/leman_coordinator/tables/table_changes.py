@@ -172,7 +172,7 @@ def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
 
 
 def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_back: frozenset[str]) -> bool:
-    """Tell whether a version of the table refers to files of the request, which then have to stay.
+    """Return whether a version of the table refers to files of the request, which then have to stay.
 
     It does where an earlier try made the commit and its answer was lost, or where they were taken back: an older
     version refers to them until it is cleaned up. What cannot be looked up counts as referring.
@@ -188,7 +188,7 @@ def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_
 def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:
     """Return the answer to a request that was committed here, and may have been by another coordinator before."""
     if made.version <= base.version + 1:
-        return made  # nobody came between the look and the commit
+        return made  # no one came between the look and the commit
     known = _done(table, request)
     return made if known is None or known.version == made.version else known
 

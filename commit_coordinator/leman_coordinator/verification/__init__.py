@@ -1,1 +1,1 @@
-"""Tells whether what is stored is what was written: reads a whole database, compares digests, changes nothing."""
+"""Shows whether what is stored is what was written: reads a whole database, compares digests, changes nothing."""

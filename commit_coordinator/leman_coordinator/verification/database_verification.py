@@ -4,7 +4,7 @@ The verification of functions' definitions, and of their bundles.
 
 The verification of a database's job history and of its failed rows.
 
-The way through a database in a fixed order, so that a verification can stop anywhere and go on from there.
+The way through a database in a fixed order, so that a verification can stop anywhere and continue from there.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def _verify_function(path: str, stored: StoredFunction) -> Inspection:
     if stored.udf is None:
         if stored.intact:
             return Inspection(Subject.BUNDLE, stored.size_bytes)
-        what = f"The bundle {path} is not what was stored: register its function again, that stores it anew"
+        what = f"The bundle {path} is not what was stored: register its function again, that stores it again"
         return Inspection(Subject.BUNDLE, stored.size_bytes, True, (Finding(Subject.BUNDLE, Flaw.DAMAGED, path, what),))
     if stored.intact:
         return Inspection(Subject.FUNCTION, stored.size_bytes)
     udf = stored.udf
     what = (
         f"Function {udf.name}@{udf.version} has no bundle {udf.bundle_sha256} of {udf.bundle_size} bytes: register it "
-        "again, that stores it anew"
+        "again, that stores it again"
     )
     bundle = f"{FOLDER}/{udf.bundle_sha256}.bundle"
     return Inspection(Subject.FUNCTION, stored.size_bytes, True, (Finding(Subject.BUNDLE, Flaw.MISSING, bundle, what),))
@@ -219,7 +219,7 @@ def verify(
 
     Args:
         database: Canonical.
-        after: The place to go on from; None: from the beginning.
+        after: The place to continue from; None: from the beginning.
         roots: Of a table that is a link out of these nothing is read.
 
     Raises:

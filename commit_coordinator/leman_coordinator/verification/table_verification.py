@@ -4,7 +4,7 @@ The verification of data files: those of a table's latest version, and others th
 
 The verification of source records: a view's notes of the source versions that it was right for.
 
-The verification of one table: its metadata, the files of its latest version, and the files beside them.
+The verification of one table: its metadata, the files of its latest version, and the files next to them.
 """
 
 from __future__ import annotations
@@ -183,8 +183,8 @@ def _name(thing: tuple[str, Inspection]) -> str:
 class TableCheck:
     """The parts of a table's verification; each yields the things that come after a name, by name.
 
-    A hidden table in which a refresh computes may be incomplete: whoever refreshes the view next makes it anew then.
-    Only what is there and wrong is a finding.
+    A hidden table in which a refresh computes may be incomplete: anyone who refreshes the view next makes it again
+    then. Only what is there and wrong is a finding.
     """
 
     def __init__(self, database: str, table: str) -> None:

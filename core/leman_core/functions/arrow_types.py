@@ -37,7 +37,7 @@ _KEYS = b"lance-schema:"
 _OWN_FORM = frozenset({"arrow.json", "lance.json"})
 #: Marks a column whose fields Lance keeps together, as one value for each row; inside of another type Lance ignores it.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
-_REWRITE = "Write the table anew with data_storage_version='{}.{}' or later, or use another type"
+_REWRITE = "Write the table again with data_storage_version='{}.{}' or later, or use another type"
 _INSTEAD = {
     "decimal32": "Use pa.decimal128 with the same precision and scale",
     "decimal64": "Use pa.decimal128 with the same precision and scale",
@@ -153,7 +153,7 @@ def check_readable(column: str, kind: pa.DataType) -> None:
         raise FailedPrecondition(
             "TYPE_NOT_STORABLE",
             f"Column '{column}' of type {kind} cannot be read: Lance stores {part}, and then finds its values no more. "
-            "Write the table anew with pa.list_",
+            "Write the table again with pa.list_",
             column=column,
             type=kind,
         )
@@ -220,7 +220,7 @@ def _not_stored(kind: pa.DataType) -> str:
 
 
 def _varies(kind: pa.DataType) -> bool:
-    """Tell whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
+    """Return whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
     if isinstance(kind, pa.BaseExtensionType):
         return _varies(kind.storage_type)
     if pt.is_fixed_size_list(kind):
@@ -230,7 +230,7 @@ def _varies(kind: pa.DataType) -> bool:
 
 
 def _of_structs(kind: pa.DataType) -> bool:
-    """Tell whether a type is a fixed-size list of structs, or of such lists.
+    """Return whether a type is a fixed-size list of structs, or of such lists.
 
     Lance writes it, and then reads no column that shares a file with it.
     """
@@ -271,14 +271,14 @@ VIEW_FORMAT = (2, 1)
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Tell whether a column's values are blobs, of either kind that Lance has."""
+    """Return whether a column's values are blobs, of either kind that Lance has."""
     metadata = field.metadata or {}
     name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
     return name == _EXTENSION or metadata.get(BLOB_KEY) == b"true"
 
 
 def holds_blob(kind: pa.DataType) -> bool:
-    """Tell whether a blob lies inside of values of a type, at any depth."""
+    """Return whether a blob lies inside of values of a type, at any depth."""
     inner = [kind.field(at) for at in range(kind.num_fields)] if pt.is_nested(kind) else []
     return any(is_blob(field) or holds_blob(field.type) for field in inner)
 

@@ -21,7 +21,7 @@ _SINCE_DIGITS = 16
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
     """Return the field with the request that made it so in its metadata (none: without); it is no part of the binding.
 
-    The same id with another body is then known as such, whoever restarts.
+    The same id with another body is then known as such, no matter who restarts.
     """
     stored = {key: value for key, value in (field.metadata or {}).items() if key != REQUEST}
     if request_id:
@@ -84,7 +84,7 @@ def names_in(inputs: Iterable[TableField]) -> InputNames | None:
 
 
 def was_made_by(field: pa.Field, request_id: str) -> bool:
-    """Tell whether a request made the field what it is; see `mark`."""
+    """Return whether a request made the field what it is; see `mark`."""
     known, _, _ = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
     return bool(known == md5(request_id))
 

@@ -135,7 +135,7 @@ def kept_functions(
     if len(found) > MOST_KEPT:
         raise FailedPrecondition(
             "TOO_MANY_KEPT",
-            f"Column {column} keeps values of {MOST_KEPT} versions of its function already: compute it anew first, "
+            f"Column {column} keeps values of {MOST_KEPT} versions of its function already: compute it again first, "
             "with CatalogService.AlterColumns to its present function and a backfill",
             column=column,
         )
@@ -175,7 +175,7 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
 
 
 def _unreadable(name: str) -> bool:
-    """Tell whether Lance would look for another column under this name, or for all."""
+    """Return whether Lance would look for another column under this name, or for all."""
     return "`" in name or name == "*"
 
 
@@ -199,7 +199,7 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
     for name in filter(_unreadable, names):
         raise InvalidArgument(
             "BAD_COLUMN_NAME",
-            f"Lance cannot read a column that is called '{name}': write the table anew with another name for it",
+            f"Lance cannot read a column that is called '{name}': write the table again with another name for it",
             field="columns.input_columns",
         )
     found = tuple(field for name in names if (field := table.find(name)) is not None)
@@ -306,7 +306,7 @@ def check_output_type(
 
 
 def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
-    """Tell whether two types are equal, but for the width of offsets.
+    """Return whether two types are equal, but for the width of offsets.
 
     Text is text and bytes are bytes, a list a list, at any depth.
     """

@@ -139,7 +139,7 @@ def check_name(text: str, field: str, what: str = "name") -> None:
 
 
 def is_sha256(text: str) -> bool:
-    """Tell whether a text is a sha256 in lower-case hex."""
+    """Return whether a text is a sha256 in lower-case hex."""
     return _SHA256.fullmatch(text) is not None
 
 
@@ -203,7 +203,7 @@ def _check_sizes(udf: UdfDefinition) -> None:
 
 
 def _check_policy(udf: UdfDefinition) -> None:
-    """Refuse what the SDK refuses, for whoever comes without it: on a worker it would be too late."""
+    """Refuse what the SDK refuses, for anyone who comes without it: on a worker it would be too late."""
     policy = udf.error_policy
     if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
         raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")
@@ -299,13 +299,13 @@ class FunctionPolicy:
         if PICKLED not in self.kinds:
             raise PermissionDenied(
                 "UDF_NOT_ALLOWED",
-                "These services run no pickled functions (LEMAN_UDF__ALLOW): use an entrypoint or SQL, or ask whoever "
-                "runs the services",
+                "These services run no pickled functions (LEMAN_UDF__ALLOW): use an entrypoint or SQL, or ask "
+                "the operator",
                 setting="LEMAN_UDF__ALLOW",
             )
 
     def check(self, udf: UdfDefinition) -> None:
-        """Refuse a function that is not allowed, whoever asks.
+        """Refuse a function that is not allowed, no matter who asks.
 
         Raises:
             PermissionDenied: UDF_NOT_ALLOWED.
@@ -322,7 +322,7 @@ class FunctionPolicy:
             self.check_remote(udf.remote, udf.version)
 
     def lists(self, entrypoint: str) -> bool:
-        """Tell whether a pattern names the entrypoint.
+        """Return whether a pattern names the entrypoint.
 
         `*` stands for any module, and for a public name in one: neither for `_x` nor for `x.y`, as through the
         attributes of what a module holds everything can be reached (`module:__loader__.get_data`).
@@ -352,14 +352,14 @@ class FunctionPolicy:
             if not any(fnmatchcase(name, pattern) for pattern in self.env_names):
                 raise PermissionDenied(
                     "ENV_NOT_ALLOWED",
-                    f"These services let nobody set the environment variable {name} for a function "
+                    f"These services let no one set the environment variable {name} for a function "
                     f"(LEMAN_UDF__ENV_NAMES names {', '.join(self.env_names)}): use another one, or ask "
-                    "whoever runs the services",
+                    "anyone who runs the services",
                     setting="LEMAN_UDF__ENV_NAMES",
                 )
 
     def lists_address(self, address: str) -> bool:
-        """Tell whether a pattern names the address."""
+        """Return whether a pattern names the address."""
         return matches_any(parse_address(address), map(parse_pattern, self.remote_addresses))
 
 
@@ -374,7 +374,7 @@ def _refused(function: FunctionVersion, what: str, setting: str) -> PermissionDe
     return PermissionDenied(
         "UDF_NOT_ALLOWED",
         f"Function {function}: these services do not run {what} ({setting}): use another one, or ask "
-        "whoever runs the services",
+        "anyone who runs the services",
         udf=function.name,
         version=function.version,
         setting=setting,

@@ -9,7 +9,7 @@ What travels between Leman and a function server, in words: JSON and Arrow schem
 Whether TLS is why a function server cannot be reached, and what to do about it then.
 
 gRPC says of a connection that could not be made little more than that: a server that is not there and one that speaks
-TLS where none is expected look alike. So the server is asked once more, by a handshake of our own.
+TLS where none is expected look alike. So the server is asked again, by a handshake of our own.
 
 Calls of function servers over Arrow Flight, and what their refusals mean.
 
@@ -402,7 +402,7 @@ def server_unavailable(message: str) -> Unavailable:
 
 
 def _away(access: ServerAccess, error: Exception) -> LemanError:
-    """Return the error where a server cannot be reached: what no waiting mends is not called unavailable."""
+    """Return the error where a server cannot be reached: what no waiting fixes is not called unavailable."""
     if isinstance(error, flight.FlightTimedOutError):
         return server_unavailable(f"The function server {access.address} did not answer for {DESCRIBE_SECONDS:g} s")
     fault = tls_fault(access, str(error)) if isinstance(error, flight.FlightUnavailableError) else None

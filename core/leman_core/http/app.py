@@ -214,7 +214,7 @@ class HttpFront:
         except asyncio.CancelledError:
             if _is_cancelled():
                 raise
-            # otherwise the call was cancelled, as its caller has hung up: there is nobody to answer
+            # otherwise the call was cancelled, as its caller has hung up: there is no one to answer
         except Exception as error:  # noqa: BLE001 - the last place where an error can become an answer
             await exchange.refuse(_wire(error, exchange.path))
 

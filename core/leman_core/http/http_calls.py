@@ -4,7 +4,7 @@ What can be called over HTTP: the public contract's methods, and Health.Check.
 
 Messages as they travel over HTTP. On the way to gRPC they are bytes of protobuf.
 
-A call that came over HTTP: what of it goes on to gRPC, and what of the answer comes back.
+A call that came over HTTP: what of it continues to gRPC, and what of the answer comes back.
 """
 
 from __future__ import annotations
@@ -250,4 +250,4 @@ def _timeout(exchange: Exchange) -> float | None:
 
 
 def _bad_header(name: str, what: str) -> InvalidArgument:
-    return InvalidArgument("BAD_HEADER", f"the header {name} {what}: mend it", field=name)
+    return InvalidArgument("BAD_HEADER", f"the header {name} {what}: fix it", field=name)

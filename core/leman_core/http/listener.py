@@ -159,7 +159,7 @@ class _BoundedProtocol(H11Protocol):
             self._stuck = None
 
     def _at_rest(self) -> bool:
-        """Tell whether no request is at work."""
+        """Return whether no request is at work."""
         cycle: Any = self.cycle
         return cycle is None or cycle.response_complete
 

@@ -52,7 +52,7 @@ class StoreOptions:
         return self.root.partition("://")[0]
 
     def covers(self, uri: str) -> bool:
-        """Tell whether a uri is the root, or lies below it."""
+        """Return whether a uri is the root, or lies below it."""
         return uri == self.root or uri.startswith(f"{self.root}/")
 
 

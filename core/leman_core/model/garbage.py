@@ -1,4 +1,4 @@
-"""What lies beside a table's data, what it is for, and whether it may be removed."""
+"""What is next to a table's data, what it is for, and whether it may be removed."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ class JobState(enum.Enum):
 _TERMINAL = frozenset({JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED})
 #: The states of jobs that go on.
 OPEN = frozenset(JobState) - _TERMINAL
-#: The states of jobs that nobody works on: no executor can die over them.
+#: The states of jobs that no one works on: no executor can die over them.
 AT_REST = frozenset({JobState.PENDING, JobState.PAUSED})
 
 
@@ -75,7 +75,7 @@ class Progress:
     rows_computed: int = 0
     rows_failed_before: int = 0
     #: Of the committed rows, those of fragments that are still being computed. Not on the wire: for an executor that
-    #: goes on with the job, which counts all rows of these fragments once they are finished.
+    #: continues with the job, which counts all rows of these fragments once they are finished.
     rows_partly_committed: int = 0
 
 
@@ -228,7 +228,7 @@ def deleted_job(job: Job, now: float) -> Job:
 
 
 def same_attempt(one: Job, other: Job) -> bool:
-    """Tell whether two states of a job are of one attempt of one executor."""
+    """Return whether two states of a job are of one attempt of one executor."""
     return (one.attempt, one.executor) == (other.attempt, other.executor)
 
 

@@ -242,7 +242,7 @@ def parse_record_key(key: str) -> tuple[str, int] | None:
 
 
 def is_legacy(key: str) -> bool:
-    """Tell whether a key is of an older writer: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
+    """Return whether a key is of an older writer: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
     return (
         key.startswith("fragment_data_file:")
         or re.fullmatch(r"[0-9a-f]{64}", key) is not None
@@ -341,17 +341,17 @@ def parse_column_file_name(path: str) -> ColumnFileName | None:
 
 
 def is_view_file_name(path: str) -> bool:
-    """Tell whether a data file's name is one that Leman gives to files of views."""
+    """Return whether a data file's name is one that Leman gives to files of views."""
     return _VIEW_FILE.fullmatch(path) is not None
 
 
 def is_rows_file_name(path: str) -> bool:
-    """Tell whether a data file's name is one that Leman gives to files of rows that a caller adds."""
+    """Return whether a data file's name is one that Leman gives to files of rows that a caller adds."""
     return _ROWS_FILE.fullmatch(path) is not None
 
 
 def is_evictions_name(path: str) -> bool:
-    """Tell whether a name is one that Leman gives to a list of rows to be evicted."""
+    """Return whether a name is one that Leman gives to a list of rows to be evicted."""
     return _EVICTIONS.fullmatch(path) is not None
 
 

@@ -217,7 +217,7 @@ class ComparedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigratedRows:
-    """Rows that are to be stored once more, as a checkpoint of the fragment that has them now.
+    """Rows that are to be stored again, as a checkpoint of the fragment that has them now.
 
     They are stored for a fragment that compaction took away, under files that its inputs had before, or in a file that
     another function's replaced.
@@ -294,7 +294,7 @@ class PlanHeader:
     inputs_version: int = 0
     #: Inputs before what reads them.
     stale_inputs: tuple[StaleInput, ...] = ()
-    #: Values of other functions that are computed anew, as far as these are registered; with a filter, rows at most.
+    #: Values of other functions that are recomputed, as far as these are registered; with a filter, rows at most.
     replaced: tuple[KeptRows, ...] = ()
     manifest: bytes = field(default=b"", repr=False)
     #: Identifies `read_version` where the table has no incarnation; else empty.
@@ -307,11 +307,11 @@ class Plan:
 
     header: PlanHeader
     tasks: Sequence[FragmentTask]
-    #: To be stored by whoever runs the plan.
+    #: To be stored by anyone who runs the plan.
     traced: tuple[TracedFile, ...] = ()
-    #: To be migrated by whoever runs the plan, after which another plan finds it.
+    #: To be migrated by anyone who runs the plan, after which another plan finds it.
     migrated: tuple[MigratedRows, ...] = ()
-    #: To be compared and recorded by whoever runs the plan, after which another plan finds it.
+    #: To be compared and recorded by anyone who runs the plan, after which another plan finds it.
     compared: tuple[ComparedFile, ...] = ()
 
 

@@ -189,7 +189,7 @@ def window(held: Ids, change: Membership, bounds: Bounds, beyond: Beyond) -> Ids
     above there were none, unless the limit was reached. So only what moves over an edge has to be looked for.
 
     With offset 2 and limit 3 over the matching ids 1 2 | 5 6 9 | 12 the view holds 5 6 9. If 1 stops matching, one less
-    lies below: 5 moves below the edge, and the next one `above` 9 comes in: 6 9 12. If 0 matches anew, one more lies
+    lies below: 5 moves below the edge, and the next one `above` 9 comes in: 6 9 12. If 0 matches again, one more lies
     below: the greatest one `below` 5 comes in, and 9 falls out at the end: 2 5 6.
 
     Args:

@@ -2,7 +2,7 @@
 
 States of the rows of a column file of which not all rows are computed.
 
-A NULL in a column file may be a computed NULL, a row that failed, or a row that nobody asked for yet; only the states
+A NULL in a column file may be a computed NULL, a row that failed, or a row that no one asked for yet; only the states
 tell them apart. They travel inside the file as a global buffer. Which rows are NULL is in another one: Lance would read
 all values to tell it.
 

@@ -20,7 +20,7 @@ One error tree for the services. The map to gRPC status codes lives in `leman_co
 Every error has a `reason` (a stable word for programs, such as COLUMN_NOT_DEFINED), a message that says what was wrong
 and what to do next, and `facts` (short strings for programs).
 
-What errors show of a text that somebody else wrote: no more than a person can use, and all that is in it.
+What errors show of a text that someone else wrote: no more than a person can use, and all that is in it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ PEER_UNAVAILABLE = "PEER_UNAVAILABLE"
 NEVER_REACHED = "never_reached"
 #: Reason of Unimplemented: what answers has no such call.
 CALL_NOT_OFFERED = "CALL_NOT_OFFERED"
-#: Reason of Internal where a bug came to light that nobody expected.
+#: Reason of Internal where a bug came to light that no one expected.
 INTERNAL_BUG = "INTERNAL_BUG"
 
 
@@ -105,7 +105,7 @@ class Unauthenticated(LemanError):
 
 
 class PermissionDenied(LemanError):
-    """The caller is known, and may not do that; or nobody may, with these settings."""
+    """The caller is known, and may not do that; or no one may, with these settings."""
 
 
 class Unimplemented(LemanError):

@@ -39,7 +39,7 @@ class Fragment(NamedTuple):
         return self.physical_rows - self.deleted_rows
 
     def has_rows_of(self, other: Fragment) -> bool:
-        """Tell whether it is the same fragment in another version: row for row, in the same places.
+        """Return whether it is the same fragment in another version: row for row, in the same places.
 
         Ids are given out again when a table is overwritten, file names are not.
         """
@@ -196,7 +196,7 @@ class IndexCoverage:
 
     @property
     def is_stale(self) -> bool:
-        """Tell whether a fast search by it misses rows."""
+        """Return whether a fast search by it misses rows."""
         return self.rows_left_out > 0
 
 

@@ -55,5 +55,5 @@ class PreviewSpec:
 
     @property
     def names_function(self) -> bool:
-        """Tell whether a function is named, and not only a column."""
+        """Return whether a function is named, and not only a column."""
         return bool(self.udf_name or self.sql_expression or self.definition is not None)

@@ -95,7 +95,7 @@ class MaterializedView:
 
 
 class RefreshPolicy(enum.Enum):
-    """`INCREMENTAL` refuses where only a full refresh would do; `FULL` computes every row anew."""
+    """`INCREMENTAL` refuses where only a full refresh would do; `FULL` computes every row again."""
 
     AUTO = "auto"
     INCREMENTAL = "incremental"
@@ -206,7 +206,7 @@ class RefreshPlan:
     """What is to be done, from manifests alone: no row was read.
 
     First the `unset` fragments are filled, then the rows of `changes` are compared between `base_version` and
-    `target_version`. With mode FULL and no `unset` the view is built anew beside the old one and swapped in.
+    `target_version`. With mode FULL and no `unset` the view is rebuilt beside the old one and swapped in.
     """
 
     uri: str
@@ -243,7 +243,7 @@ class RefreshPlan:
 
     @property
     def only_version(self) -> bool:
-        """Tell whether all rows stay as they are, and only the source version that they are right for is another."""
+        """Return whether all rows stay as they are, and only the source version that they are right for is another."""
         return self.mode is RefreshMode.INCREMENTAL and not (self.unset or self.changes or self.stale)
 
 

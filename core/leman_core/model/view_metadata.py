@@ -77,7 +77,7 @@ def alterations(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
     """Return the last alterations of a view, newest first: request id → digest of what was asked for."""
     try:
         return {str(request_id): str(body) for body, request_id in json.loads(metadata.get(ALTERED_BY.encode(), b"[]"))}
-    except (ValueError, TypeError):  # no digest covers it: a request that is not remembered is made once more
+    except (ValueError, TypeError):  # no digest covers it: a request that is not remembered is made again
         return {}
 
 
@@ -102,7 +102,7 @@ def done_at_once(metadata: Mapping[bytes, bytes], job_id: str) -> AskedCommit | 
 
 
 def same_id(noted: str, other: str) -> bool:
-    """Tell whether two requests with ids have the same one."""
+    """Return whether two requests with ids have the same one."""
     return bool(noted and other) and noted.partition(" ")[2] == other.partition(" ")[2]
 
 
@@ -135,7 +135,7 @@ def identified_fragment(known: str) -> int | None:
 
 
 def outlives_versions(incarnation: str) -> bool:
-    """Tell whether an identity can be compared with that of another version of the table."""
+    """Return whether an identity can be compared with that of another version of the table."""
     return not incarnation.startswith(_FILES)
 
 

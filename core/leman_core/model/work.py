@@ -152,7 +152,7 @@ class WorkContext:
 
     @property
     def selective(self) -> bool:
-        """Tell whether rows are left out that have no value yet."""
+        """Return whether rows are left out that have no value yet."""
         return bool(self.where or self.inputs_version)
 
 

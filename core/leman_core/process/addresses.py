@@ -43,7 +43,7 @@ def host_and_port(address: str) -> tuple[str, int]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches the address."""
+    """Return whether only this machine reaches the address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -51,7 +51,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_unspecified(address: str) -> bool:
-    """Tell whether the host of `host:port` stands for all addresses of a machine, as `0.0.0.0` and `[::]` do."""
+    """Return whether the host of `host:port` stands for all addresses of a machine, as `0.0.0.0` and `[::]` do."""
     try:
         return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_unspecified
     except ValueError:
@@ -83,12 +83,12 @@ class Address:
 
     @property
     def tls(self) -> bool:
-        """Tell whether what is sent there is encrypted."""
+        """Return whether what is sent there is encrypted."""
         return self.scheme == "grpc+tls"
 
     @property
     def loopback(self) -> bool:
-        """Tell whether it is this machine, by name or number."""
+        """Return whether it is this machine, by name or number."""
         host = self.host.strip("[]")
         if host == "localhost":
             return True
@@ -98,7 +98,7 @@ class Address:
             return False
 
     def matches(self, pattern: Address) -> bool:
-        """Tell whether a pattern means this address: `*` in its host stands for any letters, as its port for any."""
+        """Return whether a pattern means this address: `*` in its host stands for any letters, as its port for any."""
         hosts = re.escape(pattern.host).replace(re.escape("*"), ".*")
         return (
             self.scheme == pattern.scheme
@@ -137,7 +137,7 @@ def parse_pattern(text: str) -> Address:
 
 
 def matches_any(address: Address, patterns: Iterable[Address]) -> bool:
-    """Tell whether one of the patterns means the address."""
+    """Return whether one of the patterns means the address."""
     return any(address.matches(pattern) for pattern in patterns)
 
 
@@ -166,7 +166,7 @@ def bind_failure(
     Args:
         doing: What cannot be done, such as `cannot serve metrics`.
         error: What was raised. One that is none of LISTEN_ERRORS, as gRPC's, has no reason in it: the address is tried
-            once more.
+            again.
     """
     cause = error if isinstance(error, LISTEN_ERRORS) else _tried(host, port) or error
     number = cause.errno if isinstance(cause, OSError) and not isinstance(cause, socket.gaierror) else None

@@ -28,8 +28,8 @@ class _Refusing(Loader):
 class _Absent:
     """A finder that finds some modules, but lets none be imported.
 
-    Whoever asks whether they are installed, and remembers it, hears the truth: lance, for example, takes no data frame
-    where it has heard that there is no pandas.
+    Anyone who asks whether they are installed, and remembers it, hears the truth: lance, for example, takes no data
+    frame where it has heard that there is no pandas.
     """
 
     def __init__(self, names: Sequence[str]) -> None:

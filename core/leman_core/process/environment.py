@@ -132,7 +132,7 @@ _stores, _spark = _pattern(_STORES), _pattern(_SPARK)
 
 
 def is_plain(name: str) -> bool:
-    """Tell whether a variable is one that every process may have, and show: no secret stands in such."""
+    """Return whether a variable is one that every process may have, and show: no secret stands in such."""
     return _plain.fullmatch(name) is not None and not _SECRET.search(name)
 
 

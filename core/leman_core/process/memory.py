@@ -6,8 +6,8 @@ Keep Python's garbage collector from looking again and again through objects tha
 
 A collection stops all threads, and a full one looks at every object there is: a quarter of a second for the history of
 a hundred thousand jobs, every few seconds under load. What outlives such a collection is set aside (`gc.freeze`), so
-that the next ones look at what has come since. Python still frees set-aside objects that nobody refers to; only cycles
-among them stay, until half as much again has been set aside: then all is looked at once more.
+that the next ones look at what has come since. Python still frees set-aside objects that no one refers to; only cycles
+among them stay, until half as much again has been set aside: then all is looked at again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Temporary folders that nobody outlives.
+"""Temporary folders that no one outlives.
 
 Each is removed by the process that made it, at its end at the latest. What a killed process left is removed when the
 next folder of the same kind is made.
@@ -43,7 +43,7 @@ class OwnFolder:
             folder: Where it is made.
             prefix: Of its name.
             patient: Wait for others that make one, and remove leftovers. Else neither: BlockingIOError says that
-                somebody is at it.
+                someone is at it.
 
         Raises:
             OSError: The folder cannot be made.
@@ -87,7 +87,7 @@ def sweep(folder: Path, prefix: str) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path, prefix: str, *, patient: bool) -> Iterator[None]:
-    """Keep other processes out: between making a folder and locking it nobody else may sweep."""
+    """Keep other processes out: between making a folder and locking it no one else may sweep."""
     lock = os.open(folder / f".{prefix}{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX if patient else fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -2,11 +2,11 @@
 
 Clients' certificates (mTLS), as names with roles.
 
-The public keys of an issuer of JWTs: read once, kept, and read anew when they are old or one is missing.
+The public keys of an issuer of JWTs: read once, kept, and reread when they are old or one is missing.
 
 JWTs of an OpenID Connect issuer, as callers' tokens.
 
-A file of tokens, with their names, roles and ends; read anew when it changes.
+A file of tokens, with their names, roles and ends; reread when it changes.
 
     [[token]]
     name = "nightly"
@@ -130,7 +130,7 @@ class SigningKey:
     key: Any
 
     def fits(self, kid: str | None, algorithm: str) -> bool:
-        """Tell whether a token with this header may be signed with it."""
+        """Return whether a token with this header may be signed with it."""
         if kid is not None and self.kid is not None and kid != self.kid:
             return False
         return self.kind == _kind_of(algorithm) and self.algorithm in ("", algorithm)
@@ -234,7 +234,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _check_url(url: str) -> str:
-    """Return a url of which nobody on the way can change the answer.
+    """Return a url of which no one on the way can change the answer.
 
     Raises:
         ValueError: It is none.
@@ -436,7 +436,7 @@ class TokenFile:
         return found
 
     def _look(self) -> bool:
-        """Read the file where it is another one than it was; tell whether that gave other tokens."""
+        """Read the file where it is another one than it was; return whether that gave other tokens."""
         self._looked = time.monotonic()
         state = self._state()
         if state == self._seen:
@@ -451,7 +451,7 @@ class TokenFile:
         return True
 
     def _state(self) -> tuple[int, ...] | None:
-        """Return what changes when somebody writes the file, or puts another one in its place."""
+        """Return what changes when someone writes the file, or puts another one in its place."""
         try:
             found = self._path.stat()
         except OSError:
@@ -571,7 +571,7 @@ class Authenticator:
 
 
 def authenticates_callers(settings: Settings) -> bool:
-    """Tell whether a server asks its callers who they are."""
+    """Return whether a server asks its callers who they are."""
     server = settings.server
     return bool(server.token.get_secret_value() or server.tokens_file or settings.jwt.issuer or server.tls_client_ca)
 

@@ -48,7 +48,7 @@ UNBOUNDED = 1 << 40
 #: The store that the present call is about, such as `gs://bucket`; empty: none, it is about files of this machine.
 STORE: contextvars.ContextVar[str] = contextvars.ContextVar("store", default="")
 
-#: What the present call waits for, where somebody asks that.
+#: What the present call waits for, where someone asks that.
 WAITS: contextvars.ContextVar[StoreWaits | None] = contextvars.ContextVar("waits", default=None)
 
 P = ParamSpec("P")
@@ -110,7 +110,7 @@ class BlockingPool:
             that compute get no more done together, but the loop, which takes and refuses calls, waits for each of them
             in every round.
         slow_seconds: A call that a store keeps for longer gives its turn to the next, also while its caller waits, or
-            where it goes on without one. 0: it does not, as the number of such calls is bounded for their memory.
+            where it continues without one. 0: it does not, as the number of such calls is bounded for their memory.
     """
 
     def __init__(

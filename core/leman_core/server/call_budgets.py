@@ -99,7 +99,7 @@ class CallBudget:
 
     @property
     def full(self) -> bool:
-        """Tell whether one more call would be too many."""
+        """Return whether one more call would be too many."""
         return self._at_work >= (self._most_overloaded if self._overloaded else self._most)
 
     @property
@@ -140,7 +140,7 @@ class CallBudget:
 class BudgetInterceptor(grpc.aio.ServerInterceptor):
     """What keeps every method within a budget of its own, so that what floods one leaves the others alone.
 
-    A call that is one too many ends before its message is read. A stream of which nobody takes a message for
+    A call that is one too many ends before its message is read. A stream of which no one takes a message for
     `stalled_stream_seconds` ends too.
     """
 
@@ -274,5 +274,5 @@ async def _refuse(budget: CallBudget, context: Context) -> NoReturn:
 def _stalled(seconds: float) -> LemanError:
     return Unavailable(
         "READER_STALLED",
-        f"nobody took a message of this stream for {seconds:g} s: send the call again, and read what it answers",
+        f"no one took a message of this stream for {seconds:g} s: send the call again, and read what it answers",
     )

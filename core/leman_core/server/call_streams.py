@@ -73,7 +73,7 @@ _log = structlog.get_logger(__name__)
 
 
 class UninterruptedCalls:
-    """Tasks that go on without their callers.
+    """Tasks that continue without their callers.
 
     gRPC cancels a handler when its caller hangs up or its deadline passes, at whichever `await` it stands. What only
     reads may end there; a change would be left half made. So changes run in tasks of their own.
@@ -107,7 +107,7 @@ class UninterruptedCalls:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             if not task.done():
-                _log.info("a call goes on without its caller", method=method)
+                _log.info("a call continues without its caller", method=method)
                 task.add_done_callback(_say)
             raise
 
@@ -257,4 +257,4 @@ class BufferedStream:
             unread.gone.set()
             self._streams.discard(unread)
             if not making.cancel() and not making.cancelled():
-                making.exception()  # nobody else asks for it where the reader has gone
+                making.exception()  # no one else asks for it where the reader has gone

@@ -14,7 +14,7 @@ What each call asks of its caller: read from the options on it (protos/leman/v1/
 
 Those of Arrow Flight stand in `leman_core.server.routes`.
 
-Limits per caller: calls a second, and open streams. What one caller asks too much is refused, and nobody else's.
+Limits per caller: calls a second, and open streams. What one caller asks too much is refused, and no one else's.
 
 A caller is who the service takes them for; all without a name are one. Services have no limit, nor has what only
 services may call: else one caller's job would be refused for what another one asks.
@@ -103,7 +103,7 @@ def forwarded_metadata(whom: Caller, address: str) -> tuple[tuple[str, str], ...
 
 
 def forwarded_caller(connection: Caller, metadata: Mapping[str, str | bytes]) -> Caller | None:
-    """Return who called, where a call came over a connection that is somebody's.
+    """Return who called, where a call came over a connection that is someone's.
 
     None where a service passed it on and does not say for whom, or is not one to be believed.
     """
@@ -126,7 +126,7 @@ class Requirement:
 
     #: Such as `CatalogService.RegisterUdf`.
     method: str
-    #: The least role; empty: nobody may call it, as nothing says who may.
+    #: The least role; empty: no one may call it, as nothing says who may.
     role: str
     #: Whether it takes the right `code`.
     code: bool = False
@@ -141,12 +141,12 @@ class Requirement:
 
     @property
     def audited(self) -> bool:
-        """Tell whether each call leaves a line: it changes something, or has code run that its caller sends."""
+        """Return whether each call leaves a line: it changes something, or has code run that its caller sends."""
         return not self.reads or bool(self.code or self.code_where)
 
     @property
     def of_peers(self) -> bool:
-        """Tell whether only services call it."""
+        """Return whether only services call it."""
         return self.role == SERVICE
 
     def check(self, caller: Caller, request: Any) -> None:
@@ -157,7 +157,7 @@ class Requirement:
         """
         if not self.role:
             raise PermissionDenied(
-                "ROLE_REQUIRED", f"{self.method} says of nobody that they may call it: report that as a bug"
+                "ROLE_REQUIRED", f"{self.method} says of no one that they may call it: report that as a bug"
             )
         if caller.rank < RANKS[self.role]:
             raise role_required(caller, self.role, self.method)
@@ -174,7 +174,7 @@ def role_required(caller: Caller, role: str, what: str) -> PermissionDenied:
     named = "the right" if role == CODE else "the role"
     return PermissionDenied(
         "ROLE_REQUIRED",
-        f"{what} takes {named} '{role}', and '{caller.name}' has {has}: ask whoever runs the service for it",
+        f"{what} takes {named} '{role}', and '{caller.name}' has {has}: ask the operator for it",
         role=role,
         caller=caller.name,
         roles=",".join(caller.roles),
@@ -225,7 +225,7 @@ def _of_flight(method: MethodDescriptor, name: str, *, stays_open: bool) -> Requ
 
 
 def _is_set(message: Any, path: tuple[str, ...]) -> bool:
-    """Tell whether a field is set, and whatever it lies in."""
+    """Return whether a field is set, and whatever it lies in."""
     for name in path:
         field = message.DESCRIPTOR.fields_by_name[name]
         if not (message.HasField(name) if field.has_presence else bool(getattr(message, name))):
@@ -264,7 +264,7 @@ class TokenBucket:
         return 0.0
 
     def is_full(self, now: float) -> bool:
-        """Tell whether it is as at its beginning."""
+        """Return whether it is as at its beginning."""
         self._fill(now)
         return self._left >= self._most
 
@@ -285,7 +285,7 @@ class _Account:
         self.streams -= 1
 
     def is_new(self, now: float) -> bool:
-        """Tell whether nothing would be lost by forgetting it."""
+        """Return whether nothing would be lost by forgetting it."""
         return not self.streams and (self.bucket is None or self.bucket.is_full(now))
 
 
@@ -333,7 +333,7 @@ class CallerLimits:
 
 
 def _is_exempt(caller: Caller, required: Requirement) -> bool:
-    """Tell whether a service calls: one that shows it is one, or one of a system in which nobody shows anything."""
+    """Return whether a service calls: one that shows it is one, or one of a system in which no one shows anything."""
     return required.role == SERVICE or (SERVICE in caller.roles and caller.shown_by != ANONYMOUS)
 
 

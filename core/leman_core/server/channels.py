@@ -5,8 +5,8 @@ Say of a service that calls are forwarded to what its own process says of it.
 The way from this service to one peer: whether it was ever reached, and what to say where it is not.
 
 gRPC keeps calls waiting for a peer that is away, and then ends them as DEADLINE_EXCEEDED, without a word about whom
-they waited for. So the state of the channel is followed: a call that waits in vain ends as PEER_UNAVAILABLE with the
-peer's address and the setting that has it, and the log has one line for each time that the peer is away.
+they waited for. So the state of the channel is followed: a call that waits without success ends as PEER_UNAVAILABLE
+with the peer's address and the setting that has it, and the log has one line for each time that the peer is away.
 
 A channel over TLS that shows and believes what its files have when a call begins.
 
@@ -145,7 +145,7 @@ class PeerLink:
     async def told(self, error: grpc.aio.AioRpcError, seconds: float | None) -> grpc.aio.AioRpcError:
         """Return what a call failed with that had so long: an error that names the peer where that one said nothing.
 
-        A refusal of this service is an error of its set-up: whoever called it has another token.
+        A refusal of this service is an error of its set-up: anyone who called it has another token.
         """
         code, said = error.code(), error.details() or ""
         refusal = self._refusal(error)
@@ -304,12 +304,12 @@ def as_rpc_error(error: LemanError) -> grpc.aio.AioRpcError:
 
 
 def is_probe(method: str | bytes) -> bool:
-    """Tell whether a call only looks how the peer is."""
+    """Return whether a call only looks how the peer is."""
     return method in (_PROBE, _PROBE.encode())
 
 
 def is_peer_error(error: grpc.aio.AioRpcError) -> bool:
-    """Tell whether it was the peer that ended the call, with an error of ours."""
+    """Return whether it was the peer that ended the call, with an error of ours."""
     return any(key == status.DETAILS_KEY for key, _ in error.trailing_metadata() or ())
 
 
@@ -332,7 +332,7 @@ _GRACE_SECONDS = 3600.0
 
 
 class RenewedChannel(grpc.aio.Channel):
-    """A channel that is opened anew once its files were renewed; calls that run stay on the one that they have.
+    """A channel that is reopened once its files were renewed; calls that run stay on the one that they have.
 
     Args:
         files: What it shows and believes.
@@ -344,7 +344,7 @@ class RenewedChannel(grpc.aio.Channel):
         self._opened = opened
         self._shown = files.current()
         self._channel = opened(self._shown)
-        #: Those of before, and since when nobody begins a call on them.
+        #: Those of before, and since when no one begins a call on them.
         self._left: deque[tuple[float, grpc.aio.Channel]] = deque()
         self._closing: set[asyncio.Task[None]] = set()
 

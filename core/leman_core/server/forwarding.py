@@ -5,7 +5,7 @@ One call that is passed on to the service that serves it.
 Message bytes, metadata, deadline, trailers and cancellation stay what they are. So limits are counted and the call's
 log line is written where it is served; the service between, which says who called
 (`leman_core.server.callers`), logs at `debug` where it sent the call, under the same request id. A call
-is passed on once: it carries `x-leman-forwarded-by` then, and whoever gets it without serving it refuses.
+is passed on once: it carries `x-leman-forwarded-by` then, and anyone who gets it without serving it refuses.
 
 One front address: a service answers the public RPCs of its peers too, by passing them on.
 
@@ -113,7 +113,7 @@ class ForwardedCall:
         )
 
     async def admit(self, callers: Authenticator, required: Requirement, request: Any) -> Caller:
-        """Return who calls: what a peer refuses is refused here, as the peer may ask nobody but this service.
+        """Return who calls: what a peer refuses is refused here, as the peer may ask no one but this service.
 
         Raises:
             LemanError: what `Authenticator.caller_of` and `Requirement.check` raise; InvalidArgument (BAD_MESSAGE).

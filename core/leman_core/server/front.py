@@ -143,7 +143,7 @@ def _identity() -> Json:
 
 
 def _route(match: Json, cluster: str) -> Json:
-    """Route calls of gRPC, without a timeout of Envoy's: the deadline goes on to the service, which keeps it."""
+    """Route calls of gRPC, without a timeout of Envoy's: the deadline continues to the service, which keeps it."""
     return {"match": {**match, "grpc": {}}, "route": {"cluster": cluster, "timeout": "0s"}}
 
 
@@ -286,7 +286,7 @@ def main(argv: list[str] | None = None) -> int:
                 "LEMAN_PEERS__COMMIT_COORDINATOR",
             )
         check_peer_files(settings.peers)
-        # Services on loopback may ask nobody who they are: a front that others reach would publish them.
+        # Services on loopback may ask no one who they are: a front that others reach would publish them.
         check_bind(settings.model_copy(update={"server": settings.server.model_copy(update={"host": host})}))
     except InvalidArgument as error:
         sys.stderr.write(f"{error}\n")

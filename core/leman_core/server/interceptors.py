@@ -60,7 +60,7 @@ _NAMES = {"database": "database", "root": "root", "uri": "uri", "table": "table"
 #: What a service that passed the call on says of the way → what that is called in a line.
 _WAY = {FORWARDED_BY: "forwarded_by", FORWARDED_FOR: "forwarded_for"}
 _known: dict[str, tuple[Named, ...]] = {}
-#: Bound anew for each line, with what logging is set up to, and never filtered by level.
+#: Bound again for each line, with what logging is set up to, and never filtered by level.
 _log = structlog.wrap_logger(None, wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
 
 
@@ -164,7 +164,7 @@ def _messages(descriptor: Descriptor, above: _Path = (), within: tuple[str, ...]
 
 
 def _has(descriptor: Descriptor, names: list[str]) -> bool:
-    """Tell whether a message type has the field at a path."""
+    """Return whether a message type has the field at a path."""
     *outer, last = names
     for name in outer:
         field = descriptor.fields_by_name.get(name)
@@ -190,7 +190,7 @@ def _set_in(message: Any, names: list[str]) -> int:
 
 
 REQUEST_ID = "x-request-id"
-#: Services that ask nobody who they are, and are neither logged nor counted.
+#: Services that ask no one who they are, and are neither logged nor counted.
 OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
 _LONGEST_REQUEST_ID = 128
 #: Of the time that a caller gives a call, how much is kept for the way of the answer.
@@ -209,7 +209,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """What wraps the methods of every service but health and reflection.
 
     - `x-request-id` is taken from the caller or made, bound to log lines, and sent back as a trailer.
-    - A call of somebody who is not known, calls too often, or may not make it, ends before its handler sees it;
+    - A call of someone who is not known, calls too often, or may not make it, ends before its handler sees it;
       handlers find the caller in `leman_core.server.callers.current_caller`.
     - A LemanError, or the error of a call to another service, becomes its status, with the path of the field that is
       wrong in the request that the caller sent; anything else INTERNAL, logged with traceback.

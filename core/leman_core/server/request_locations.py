@@ -85,7 +85,7 @@ class DatabaseNames(Protocol):
         ...
 
     async def read_anew(self) -> None:
-        """Read what is known anew, if nobody has done so since this was called."""
+        """Read what is known again, if no one has done so since this was called."""
         ...
 
 
@@ -107,7 +107,7 @@ class RegisteredDatabases:
     """Names from a registry. For one event loop.
 
     What was read holds for `seconds`; a name that is not known then is looked for at once. Where the registry cannot be
-    read, names that are known go on to hold: databases do not stop because the registry does.
+    read, names that are known continue to hold: databases do not stop because the registry does.
 
     Args:
         alone: refuse paths and uris that are not the root of a registered database.
@@ -175,7 +175,7 @@ class RegisteredDatabases:
         )
 
     async def read_anew(self) -> None:
-        """Read the registry, if nobody has begun to since this was called.
+        """Read the registry, if no one has begun to since this was called.
 
         Raises:
             LemanError: it cannot be read, and never was.

@@ -4,7 +4,7 @@ Bound the texts and lists of requests, and refuse control characters in ids and 
 
 Handlers copy, compare, hash and show what callers send, on the event loop: what has no bound there freezes a service.
 Fields with data have the bound of a message. Many other fields have narrower rules of their own, which handlers know;
-names of columns that are there are as whoever made the table wrote them.
+names of columns that are there are as anyone who made the table wrote them.
 
 Messages that are too large, or are none: callers hear of them as of any other error, and not of gRPC's own making.
 
@@ -127,7 +127,7 @@ class _Kind:
         return None
 
     def has_any(self, known: Mapping[str, _Kind]) -> bool:
-        """Tell whether it has any of them; one that is still being looked at may."""
+        """Return whether it has any of them; one that is still being looked at may."""
         return bool(self._fields) or self in known.values()
 
     def check(self, message: Any, left: _Budget, above: tuple[str, ...] = ()) -> None:
@@ -259,7 +259,7 @@ def tolerant_reader(read: Callable[[bytes], Any], largest: int | None = None) ->
                 check(found)
             return found
         except DecodeError:
-            return UnreadableMessage(InvalidArgument("BAD_MESSAGE", f"this is no {name}: generate the client anew"))
+            return UnreadableMessage(InvalidArgument("BAD_MESSAGE", f"this is no {name}: generate the client again"))
         except LemanError as error:
             return UnreadableMessage(error)
 
@@ -289,7 +289,7 @@ def changes_nothing(method: MethodDescriptor) -> bool:
 
 
 def may_be_repeated(method: MethodDescriptor) -> bool:
-    """Tell whether a request that is sent again does nothing more, if it carries a request id where it can."""
+    """Return whether a request that is sent again does nothing more, if it carries a request id where it can."""
     declared = method.GetOptions().idempotency_level != _OPTIONS.IDEMPOTENCY_UNKNOWN
     return declared or REQUEST_ID in method.input_type.fields_by_name
 
@@ -347,7 +347,7 @@ def rows_of(body: str) -> SentRows | None:
 
 
 def same_but_for_rows(known: str, asked: str) -> bool:
-    """Tell whether two requests differ in the rows behind them at the most."""
+    """Return whether two requests differ in the rows behind them at the most."""
     return known.partition(" ")[0] == asked.partition(" ")[0]
 
 

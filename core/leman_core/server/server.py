@@ -137,7 +137,7 @@ def _check_callers(settings: Settings) -> None:
     if token and len(token) < SHORTEST_TOKEN:
         raise InvalidArgument(
             "WEAK_TOKEN",
-            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and whoever guesses it can run code: take "
+            f"LEMAN_SERVER__TOKEN has {len(token)} characters, and anyone who guesses it can run code: take "
             f"at least {SHORTEST_TOKEN}, for example what `openssl rand -base64 24` prints",
         )
 
@@ -344,10 +344,10 @@ class Service(Protocol):
 
 @runtime_checkable
 class WorksAlone(Protocol):
-    """A service that also works while nobody calls it."""
+    """A service that also works while no one calls it."""
 
     def busy(self) -> bool:
-        """Tell whether it does: an embedded system does not end as idle then."""
+        """Return whether it does: an embedded system does not end as idle then."""
         ...
 
 
@@ -409,8 +409,8 @@ class RunningServer:
     async def stop(self) -> None:
         """Drain the server and stop it.
 
-        Health says NOT_SERVING, `draining` is set, and calls get `grace_seconds` to end, those too that go on without
-        their callers; then all is ended.
+        Health says NOT_SERVING, `draining` is set, and calls get `grace_seconds` to end, those too that continue
+        without their callers; then all is ended.
         """
         await self.health.enter_graceful_shutdown()
         self.draining.set()
@@ -576,7 +576,7 @@ def _start_timer(seconds: float, work: Callable[[], None]) -> None:
 
 
 async def _report_idle(running: RunningServer, name: str) -> None:
-    """Tell the embedded supervisor, line by line, for how long nobody has needed this service."""
+    """Tell the embedded supervisor, line by line, for how long no one has needed this service."""
     limit = running.settings.embedded.idle_seconds
     embedded = running.settings.embedded
     if not (embedded.database or embedded.databases_file) or not limit:
@@ -609,7 +609,7 @@ async def _discard(server: grpc.aio.Server) -> None:
 def _http(settings: Settings) -> HttpListener | None:
     if settings.server.http_port < 0:
         return None
-    from leman_core.http.listener import HttpListener  # noqa: PLC0415 - costs time at the start where nobody asks for it
+    from leman_core.http.listener import HttpListener  # noqa: PLC0415 - costs time at the start where no one asks for it
 
     return HttpListener(settings)
 

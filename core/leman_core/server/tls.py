@@ -27,7 +27,7 @@ class Pem(NamedTuple):
 class TlsFiles:
     """PEM files that may be replaced at any time. Any thread may ask.
 
-    They are looked at when somebody asks, once a second at most. While they cannot be read, or do not fit one another,
+    They are looked at when someone asks, once a second at most. While they cannot be read, or do not fit one another,
     as one of them is replaced and another is not yet, what was there before holds.
 
     Args:
@@ -87,7 +87,7 @@ class TlsFiles:
     def _load(self, context: ssl.SSLContext) -> None:
         ca, key, cert = self._paths
         if cert:
-            context.load_cert_chain(cert, key, password="")  # else it asks whoever sits at the terminal
+            context.load_cert_chain(cert, key, password="")  # else it asks anyone who sits at the terminal
         if ca:
             context.load_verify_locations(ca)
 
@@ -152,7 +152,7 @@ def renew_at_handshakes(context: ssl.SSLContext, files: TlsFiles) -> None:
             try:
                 made = files.context()
             except OSError:
-                return  # they are replaced once more: the next handshake looks again
+                return  # they are replaced again: the next handshake looks again
             shown, renewed = found, made
         connection.context = renewed
 

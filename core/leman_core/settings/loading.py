@@ -135,7 +135,7 @@ def describe(settings: Settings) -> Iterator[SettingInfo]:
 
 
 def is_secret(key: str) -> bool:
-    """Tell whether a setting of Spark holds a secret, by its name."""
+    """Return whether a setting of Spark holds a secret, by its name."""
     return bool(_SECRET_NAME.search(key))
 
 

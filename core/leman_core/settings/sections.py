@@ -142,7 +142,7 @@ class Server(Section):
     characters; empty: there is none. A server that is bound to more than loopback, or has TLS, refuses to start without
     one of at least 16 characters, a `tokens_file`, an issuer of JWTs or a `tls_client_ca`, unless `allow_anonymous`."""
     tokens_file: str = ""
-    """Path of a TOML file with tokens, their names, roles and ends; read anew when it changes."""
+    """Path of a TOML file with tokens, their names, roles and ends; reread when it changes."""
     allow_anonymous: bool = False
     """Answer callers who do not say who they are although others than this machine may reach the server. Where
     `anonymous_roles` does not say less they can register functions, and so run code of theirs on the workers."""
@@ -183,13 +183,13 @@ class Server(Section):
     """Streams of one method that may be open at once, such as WatchJob; more are refused likewise."""
     caller_calls_per_second: float = Field(default=0.0, ge=0)
     """Calls that one caller may make in a second, and at once; more are refused with RESOURCE_EXHAUSTED (CALLER_RATE).
-    0: no limit. Each service counts the calls that it serves. Callers without a name are one; services, and whoever has
-    their role, have no limit."""
+    0: no limit. Each service counts the calls that it serves. Callers without a name are one; services, and anyone who
+    has their role, have no limit."""
     caller_streams: int = Field(default=0, ge=0)
     """Streams that one caller may have open at once; more are refused likewise (CALLER_STREAMS). 0: no limit.
     Each service counts those that it serves."""
     stalled_stream_seconds: float = Field(default=60.0, gt=0)
-    """Seconds after which a stream ends of which nobody takes a message."""
+    """Seconds after which a stream ends of which no one takes a message."""
     max_message_mb: int = Field(default=32, ge=1, le=1024)
     """Largest message that is taken or sent, in MiB."""
     grace_seconds: float = Field(default=10.0, ge=0)
@@ -201,7 +201,7 @@ class Server(Section):
     service prints when it is ready; -1: none. In an embedded system it is the planner's."""
     http_origins: str = ""
     """Origins of web pages that may call over HTTP, such as `https://a.example`, between commas; empty: none. `*`: all,
-    which only a service may have that answers nobody without a token."""
+    which only a service may have that answers no one without a token."""
     http_hosts: str = ""
     """Host names, between commas, by which callers reach a service over HTTP that answers them without a token.
     Loopback names hold anyway, and addresses where it is bound to more than loopback."""
@@ -235,7 +235,7 @@ class Jwt(Section):
     leeway_seconds: float = Field(default=30.0, ge=0, le=300)
     """By how much the clocks of the issuer and of this service may differ."""
     refresh_seconds: float = Field(default=3600.0, gt=0)
-    """Seconds after which the public keys are read anew; a token with a key that is not known has them read at once,
+    """Seconds after which the public keys are reread; a token with a key that is not known has them read at once,
     but not twice within half a minute."""
     timeout_seconds: float = Field(default=5.0, gt=0)
     """Longest wait for an answer of the issuer in seconds."""
@@ -499,7 +499,7 @@ class Executor(Section):
     database have the same."""
     takeover_look_seconds: float = Field(default=2.0, ge=0)
     """Seconds between two looks for jobs that no executor has: in Redis, which knows the jobs that are open, and once a
-    minute in the histories of registered databases. 0: such a job is found when somebody asks for jobs of its
+    minute in the histories of registered databases. 0: such a job is found when someone asks for jobs of its
     database. An embedded system finds the jobs of its databases by itself."""
     compaction_watch_seconds: float = Field(default=3600.0, ge=0)
     """Seconds between two looks at the tables that jobs were about: what a compaction did to computed rows is recorded
@@ -528,7 +528,7 @@ class Commit(Section):
     than 1 MiB in an object store that tells the ETag under which its writer took the digest. False: the size, the ETag
     and the end of such a file are enough. Others are always read."""
     version_conflict_max_retries: int = Field(default=10, ge=0)
-    """How often a commit that lost against another writer is checked anew and tried again."""
+    """How often a commit that lost against another writer is checked again and tried again."""
     max_queued_requests: int = Field(default=256, ge=1)
     """Requests that may wait in the commit queue of one table; more are refused with RESOURCE_EXHAUSTED."""
     max_reads: int = Field(default=32, ge=1)
@@ -561,7 +561,7 @@ class Metrics(Section):
     """Measures of the services for Prometheus (docs/observability.md). OTLP is set by OpenTelemetry's own variables."""
 
     port: int = Field(default=-1, ge=-1, le=65535)
-    """TCP port of a page with a service's measures, `/metrics`, for whoever reaches it, without a token; 0: any free
+    """TCP port of a page with a service's measures, `/metrics`, for anyone who reaches it, without a token; 0: any free
     one, named in the line that the service prints when it is ready; -1: none. In an embedded system it is the
     planner's; the executor has the next one, and the commit coordinator the one after."""
     host: str = "127.0.0.1"

@@ -243,7 +243,7 @@ def _names(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def _is_keyword(token: Token, after: Token | None) -> bool:
-    """Tell whether a word in an operand's place names no column: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
+    """Return whether a word in an operand's place names no column: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
     if token.lower in _LITERALS or token.lower == "not":
         return True
     if after is None:
@@ -305,7 +305,7 @@ def check_json_use(text: str, schema: pa.Schema) -> None:
 
 
 def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Tell whether the operand between two tokens is read as JSON.
+    """Return whether the operand between two tokens is read as JSON.
 
     It is the first argument of a function of JSON then, or is compared with NULL.
     """
@@ -455,7 +455,8 @@ def _behind(found: Sequence[Token], opening: int) -> int:
 
 
 def _looks_at_no_name(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Tell whether what stands around a path is the same whatever fields are called: `… IS NULL`, or nothing at all."""
+    """Return whether what stands around a path is the same whatever fields are called: `… IS NULL`, or nothing at
+    all."""
     if begin == 0 and end == len(found):
         return True
     if end < len(found) and found[end].lower == "is":

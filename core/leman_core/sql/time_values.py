@@ -73,7 +73,7 @@ def pin_relative_times(where: str, now: dt.datetime) -> str:
 
 
 def is_clock(sql: str) -> bool:
-    """Tell whether a text is `now()` or another clock, give or take intervals, and nothing else."""
+    """Return whether a text is `now()` or another clock, give or take intervals, and nothing else."""
     found = tokenize(sql)
     after = _clock_end(found, 0) if found else None
     return after is not None and _shifted(dt.datetime(2000, 1, 1, tzinfo=dt.UTC), found, after)[1] == len(found)
@@ -185,7 +185,7 @@ class _Literal:
 
 
 def mentions_times(found: Sequence[Token]) -> bool:
-    """Tell whether there are times that may have to be written otherwise."""
+    """Return whether there are times that may have to be written otherwise."""
     return any(True for _ in _literals(found))
 
 
@@ -248,7 +248,7 @@ def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]
 
 
 def _holds_more(before: Token) -> bool:
-    """Tell whether a bracket after this token is one of a call or a list."""
+    """Return whether a bracket after this token is one of a call or a list."""
     if before.kind is Kind.WORD:
         return before.lower not in _BEFORE_BRACKET
     return before.kind is Kind.QUOTED

@@ -88,7 +88,7 @@ def manifest_versions(uri: str) -> list[tuple[int, str]]:
 
 
 def had_versions(uri: str) -> bool:
-    """Tell whether there is a place for versions, even an empty one: there is a table, or is about to be."""
+    """Return whether there is a place for versions, even an empty one: there is a table, or is about to be."""
     filesystem, root = filesystem_of(uri)
     return bool(filesystem.get_file_info(f"{root}/_versions").type == pafs.FileType.Directory)
 
@@ -232,7 +232,7 @@ class AppendLog:
 
         Args:
             rows: what is added.
-            base: a version that is open: where nobody wrote since, nothing is read again. In an object store that takes
+            base: a version that is open: where no one wrote since, nothing is read again. In an object store that takes
                 five requests; without it six.
 
         Raises:
@@ -466,14 +466,14 @@ class AppendLog:
                 found = manifest_versions(self._uri)
                 if found:
                     with contextlib.suppress(ValueError, OSError):
-                        return self._open_latest()  # somebody made it after the first look
+                        return self._open_latest()  # someone made it after the first look
                 if self._repairs:
                     return self._open_before_damage(error) if found else None
                 if not found and not had_versions(self._uri):
                     return None
                 if found or not pause:
                     raise
-            time.sleep(pause)  # somebody makes it just now: the folder of its versions is there before the first one
+            time.sleep(pause)  # someone makes it just now: the folder of its versions is there before the first one
         raise AssertionError("the last try returns or raises")
 
     def _open_latest(self) -> lance.LanceDataset:
@@ -530,6 +530,6 @@ class AppendLog:
 
 
 def _met_others(error: Exception) -> bool:
-    """Tell whether an append failed because of other writers, and not because of the store."""
+    """Return whether an append failed because of other writers, and not because of the store."""
     text = str(error).lower()
     return isinstance(error, CommitConflictError) or "concurrent" in text or "conflict" in text

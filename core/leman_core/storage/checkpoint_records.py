@@ -84,7 +84,7 @@ class FragmentRecord:
         )
 
     def may_replace(self, current_file: str) -> bool:
-        """Tell whether the file is right in place of a fragment's current one.
+        """Return whether the file is right in place of a fragment's current one.
 
         That is the one that it was written for, or a partial file with some of the same values: the job commits such
         files while it goes on, and this one has all rows.
@@ -117,8 +117,8 @@ _IN_MORE = tuple(
 def pack_records(records: Sequence[FragmentRecord]) -> pa.RecordBatch:
     """Return records as they are stored: a row each.
 
-    A column is dear in a file of one row: the file, its inputs and the output field ids have one each, all other fields
-    share one, and row states have theirs only where there are any.
+    A column is expensive in a file of one row: the file, its inputs and the output field ids have one each, all other
+    fields share one, and row states have theirs only where there are any.
     """
     columns = {
         "file": pa.array([r.file for r in records], pa.string()),
@@ -251,7 +251,7 @@ def to_checkpoint(fragment_id: int, column: str, pieces: Iterable[Piece], kind: 
     """Return pieces as a checkpoint batch in physical order.
 
     The batch has the column, `_rowaddr`, and the states where a row failed or is deleted. Where several pieces have
-    the same row, the first one is kept. Extension types are stored as their storage type: Lance would write JSON anew,
+    the same row, the first one is kept. Extension types are stored as their storage type: Lance would write JSON again,
     and its digest would not match.
     """
     pieces = list(pieces)

@@ -103,7 +103,7 @@ def checkpoint_place(uri: str) -> str:
 
 
 def in_own_folder(uri: str) -> bool:
-    """Tell whether a table's checkpoints lie in its own folder, which has those of no other table."""
+    """Return whether a table's checkpoints lie in its own folder, which has those of no other table."""
     return checkpoint_place(uri) == uri.rstrip("/")
 
 
@@ -113,7 +113,7 @@ class LanceCheckpointStore:
     See `leman_core.model.work.CheckpointStore`.
 
     A key that is no safe file name is stored under its sha256, with the key in the file's metadata. Every file carries
-    a digest of its bytes, which are compared before Lance sees them, and one of its values, which tells whether Lance
+    a digest of its bytes, which are compared before Lance sees them, and one of its values, which shows whether Lance
     returns what it was given. A file that does not match is renamed to `*.damaged` and reads as absent. Where the
     storage cannot be used, nothing is said about what it holds: all calls then raise what `storage_errors.failed`
     gives.
@@ -345,7 +345,7 @@ class LanceCheckpointStore:
         _log.warning("damaged checkpoint set aside", key=key, why=why, file=aside)
         try:
             filesystem.move(f"{root}/{name}", f"{root}/{aside}")
-        except FileNotFoundError:  # somebody else did
+        except FileNotFoundError:  # someone else did
             return
         except OSError as error:
             _log.warning("damaged checkpoint stays where it is", key=key, error=str(error))

@@ -199,7 +199,7 @@ def column_bytes(uri: str, file: str) -> list[int]:
 
 
 def tells_nulls(kind: pa.DataType) -> bool:
-    """Tell whether column files of a type say which rows are NULL: they do where values may be large.
+    """Return whether column files of a type say which rows are NULL: they do where values may be large.
 
     A dictionary may hold NULL itself, so that only its values tell it.
     """
@@ -403,7 +403,7 @@ class ColumnFileWriter:
             return made_in_memory(file, pa.schema([self._field]), write, self._version)
 
     def _put(self, content: bytes, staged: StagedFile, beside: Callable[[StagedFile], None] | None) -> str:
-        """Put the file in one request, and do something beside that; return its ETag, or "" where nobody tells it."""
+        """Put the file in one request, and do something beside that; return its ETag, or "" where no one tells it."""
 
         def put() -> str:
             folder = data_folder(self._uri)
@@ -443,7 +443,7 @@ class ColumnFileWriter:
 
 
 def holds_structs(kind: pa.DataType) -> bool:
-    """Tell whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
+    """Return whether a type holds structs: in these Lance panics over a slice that begins later than its array."""
     if not pa.types.is_nested(kind):
         return False
     return bool(pa.types.is_struct(kind)) or any(holds_structs(kind.field(i).type) for i in range(kind.num_fields))
@@ -625,7 +625,7 @@ def _names(field: pa.Field) -> set[str]:
 
 
 def _holds(written: pa.Schema, field: pa.Field) -> bool:
-    """Tell whether a file's schema is that of a column file of this column.
+    """Return whether a file's schema is that of a column file of this column.
 
     A blob of the newer kind is an empty struct in it, and after it comes what describes it.
     """

@@ -167,7 +167,7 @@ class DatabaseRegistry:
                 if not has_versions(self._uri):
                     return _State()
             before = error
-        try:  # somebody made it in between
+        try:  # someone made it in between
             return self._open()
         except NotFound as error:  # Lance does not find what a version of it needs: that is no empty registry
             raise storage_failed(before, f"The registry {self._uri} cannot be read: {before}", self._uri) from error
@@ -204,7 +204,7 @@ class DatabaseRegistry:
         return True
 
     def _create(self) -> None:
-        """Make the registry, unless somebody else is faster."""
+        """Make the registry, unless someone else is faster."""
         try:
             if not in_object_store(self._uri):
                 Path(self._uri).parent.mkdir(parents=True, exist_ok=True)
@@ -222,7 +222,7 @@ class DatabaseRegistry:
 
     def _conflict(self) -> Aborted:
         return Aborted(
-            "CONFLICT", f"Others wrote to the registry {self._uri} at the same time, again and again: try once more"
+            "CONFLICT", f"Others wrote to the registry {self._uri} at the same time, again and again: try again"
         )
 
 

@@ -41,7 +41,7 @@ class DatabaseRoots:
             raise InvalidArgument("BAD_SETTING", f"LEMAN_SERVER__DATABASE_ROOTS: {error.message}") from None
 
     def __bool__(self) -> bool:
-        """Tell whether there are any."""
+        """Return whether there are any."""
         return bool(self._roots)
 
     def check(self, place: str, sent: str = "") -> None:
@@ -86,7 +86,7 @@ class DatabaseRoots:
             self.check(f"{database.rstrip('/')}/{file}", f"{(sent or database).rstrip('/')}/{file}")
 
     def allows_table(self, database: str, table: str) -> bool:
-        """Tell whether `check_table` lets a table pass."""
+        """Return whether `check_table` lets a table pass."""
         try:
             self.check_table(database, table)
         except LemanError:

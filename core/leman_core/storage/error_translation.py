@@ -294,7 +294,7 @@ _DEFINITE_SIGNS = (
 
 
 def is_definite(error: BaseException) -> bool:
-    """Tell whether Lance would refuse again what it refuses with this error of a write or a commit.
+    """Return whether Lance would refuse again what it refuses with this error of a write or a commit.
 
     A panic is such an error: Lance is sure to panic again.
     """

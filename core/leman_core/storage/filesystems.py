@@ -1,6 +1,6 @@
 """Which file system a path or uri lies on, and the requests that are sent to it, counted.
 
-Requests of this process to object stores, counted where somebody reads the measures.
+Requests of this process to object stores, counted where someone reads the measures.
 
 Lance counts those of each open table by itself; of pyarrow and obstore, which do not, each call counts as one.
 
@@ -84,14 +84,14 @@ def count_request(place: str, library: str, *, writes: bool) -> None:
 
 
 def counted_files(filesystem: pafs.FileSystem, place: str) -> pafs.FileSystem:
-    """Return a file system of an object store whose calls are counted, where somebody reads the measures."""
+    """Return a file system of an object store whose calls are counted, where someone reads the measures."""
     if not instruments.STORE_REQUESTS.is_shown:
         return filesystem
     return cast("pafs.FileSystem", _CountedFiles(filesystem, _scheme(place)))
 
 
 def counted_table(table: Table) -> Table:
-    """Return the open table; Lance's requests for it are counted from now on, where somebody reads the measures."""
+    """Return the open table; Lance's requests for it are counted from now on, where someone reads the measures."""
     if instruments.STORE_REQUESTS.is_shown and in_object_store(table.uri):
         scheme, opened = _scheme(table.uri), table._ds
         ending = weakref.finalize(table, _ended, id(opened), scheme, opened)
@@ -234,8 +234,8 @@ def _parts(scheme: str, host: str) -> tuple[tuple[str, str], ...]:
 _MADE = {"s3": _s3, "gs": _gs, "abfss": _azure}
 
 
-#: Looking in vain for the region of a bucket takes pyarrow six seconds, and a call opens many files: for so long after,
-#: it is not looked for again.
+#: Looking without success for the region of a bucket takes pyarrow six seconds, and a call opens many files: for so
+#: long after, it is not looked for again.
 _UNREACHED_SECONDS = 10.0
 #: Buckets that no options cover and that were not reached: when, and what was said. A name more or less, lost to
 #: another thread, does no harm.

@@ -366,7 +366,7 @@ def deleted_offsets(uri: str, fragment: lance.LanceFragment) -> Offsets | None:
 
 
 def is_sound_deletion_file(content: bytes, file: lance.fragment.DeletionFile, rows: int) -> bool:
-    """Tell whether a deletion file of a fragment with so many rows is what the manifest says."""
+    """Return whether a deletion file of a fragment with so many rows is what the manifest says."""
     try:
         offsets = _offsets_in(content, file)
     except (OSError, ValueError, struct.error):
@@ -478,7 +478,7 @@ def deletions_of(fragment: lance.LanceFragment) -> Deletions | None:
 
 
 def are_still_deleted(fragment: lance.LanceFragment, before: Deletions) -> bool:
-    """Tell whether every row that was deleted then is deleted now."""
+    """Return whether every row that was deleted then is deleted now."""
     file = fragment.metadata.deletion_file
     if file is None:
         return not before.mask.any()

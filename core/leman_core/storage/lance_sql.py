@@ -406,7 +406,7 @@ def expression_failed(row_id: int, version: int, uri: str, error: Exception) -> 
     return FailedPrecondition(
         "EXPRESSION_FAILED",
         f"The view's SQL has no value for the row with id {row_id} in version {version} of its source: "
-        f"{clean_message(str(error))}. Change the row, or make the view anew with SQL that allows for it, such as "
+        f"{clean_message(str(error))}. Change the row, or make the view again with SQL that allows for it, such as "
         "try_cast(…) or x / nullif(y, 0); an AND or OR before it need not keep it from being evaluated",
         row_id=row_id,
         source_version=version,

@@ -81,10 +81,10 @@ class LanceTables:
 
     See `leman_core.model.work.TableReader`.
 
-    Every call opens the table anew: a kept handle would have to be asked for news anyway.
+    Every call opens the table again: a kept handle would have to be asked for news anyway.
 
     Args:
-        roots: below which a table has to lie, whoever names it: stored definitions do, too.
+        roots: below which a table has to lie, no matter who names it: stored definitions do, too.
     """
 
     def __init__(self, roots: DatabaseRoots = EVERYWHERE) -> None:
@@ -289,7 +289,7 @@ def _read_tag(uri: str, tag: str) -> tuple[int, str] | None:
         said = json.loads(content)
         return int(said["version"]), said.get("branch") or ""
     except (ValueError, TypeError, KeyError, AttributeError):
-        message = f"The file {_TAGS}/{name} of table {uri} is no tag: restore it, or delete it and make the tag anew"
+        message = f"The file {_TAGS}/{name} of table {uri} is no tag: restore it, or delete it and make the tag again"
         raise DataLoss("TABLE_DAMAGED", message, uri=uri, tag=tag) from None
 
 
@@ -303,7 +303,7 @@ def _tags(uri: str) -> list[str]:
 
 
 def database_exists(database: str) -> bool:
-    """Tell whether there is a folder where a database is to be.
+    """Return whether there is a folder where a database is to be.
 
     Raises:
         LemanError: what `storage_errors.failed` gives.
@@ -434,7 +434,7 @@ def incarnation_at(uri: str) -> str | None:
 
 
 def is_other_table(uri: str, incarnation: str) -> bool:
-    """Tell whether another table or view than that of an incarnation has its place; where there is none, nothing has.
+    """Return whether another table or view than that of an incarnation has its place; where there is none, nothing has.
 
     Lance restores a table's settings with its rows. So one that was restored to a version from before it had its
     incarnation has none, and is the same all the same: versions before say so.

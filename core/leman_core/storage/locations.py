@@ -41,12 +41,12 @@ _CUT_BY_LANCE = re.compile(r"[#?]|%[0-9A-Fa-f]{2}")
 
 
 def is_database_name(text: str) -> bool:
-    """Tell whether a text can be the name of a registered database: then it is no absolute path and no uri."""
+    """Return whether a text can be the name of a registered database: then it is no absolute path and no uri."""
     return _NAME.fullmatch(text) is not None
 
 
 def in_object_store(uri: str) -> bool:
-    """Tell whether a canonical place is in an object store; one on a disk is a plain path."""
+    """Return whether a canonical place is in an object store; one on a disk is a plain path."""
     return "://" in uri
 
 
@@ -56,7 +56,7 @@ def store_of(place: str) -> str:
 
 
 def leads_elsewhere(text: str, place: str) -> bool:
-    """Tell whether a name, or a link in a path or uri, leads to a canonical place; else the text only spells it."""
+    """Return whether a name, or a link in a path or uri, leads to a canonical place; else the text only spells it."""
     if text == place or is_database_name(text):
         return text != place
     return not in_object_store(place) and os.path.normpath(f"/{_path_of(text).lstrip('/')}") != place
@@ -128,7 +128,8 @@ def check_folder(place: str, text: str, field: str = "database") -> None:
 
 
 def is_link(uri: str) -> bool:
-    """Tell whether a canonical place is a link: what it leads to may have another name, by which its users know it."""
+    """Return whether a canonical place is a link: what it leads to may have another name, by which its users know
+    it."""
     return not in_object_store(uri) and os.path.islink(uri)  # noqa: PTH114 - a place is a str
 
 

@@ -85,13 +85,14 @@ class Snapshot:
 
     @property
     def is_latest(self) -> bool:
-        """Tell whether no later version is there."""
+        """Return whether no later version is there."""
         with self._readable():
             return int(self._dataset.latest_version) == self.version
 
     @property
     def is_untouched(self) -> bool:
-        """Tell whether it is certain, at little cost, that nothing was written since, and that this is still its table.
+        """Return whether it is certain, at little cost, that nothing was written since, and that this is still its
+        table.
 
         False in an object store: there the look costs as much as opening the latest version.
         """
@@ -110,7 +111,7 @@ class Snapshot:
         """Add rows to the latest version of a table in an object store. Raises what Lance raises.
 
         One listing tells which that is, and whether this one is still there: by its ETag, so that of a table that was
-        made anew the manifest is read. A commit would take this version for one of that table.
+        made again the manifest is read. A commit would take this version for one of that table.
 
         Returns:
             None, and nothing is added, where it is on a local disk, or was opened with credentials that are renewed.
@@ -260,7 +261,7 @@ def readable(called: str, uri: str) -> Iterator[None]:
 
 
 def saved(snapshot: Snapshot, rows: Sequence[dict[str, object]], schema: pa.Schema) -> pa.Table:
-    """Return the rows of a snapshot as they are appended anew, with the position that they had."""
+    """Return the rows of a snapshot as they are appended again, with the position that they had."""
     if SAVED_FROM not in snapshot.columns:
         return pa.Table.from_pylist(list(rows), schema=schema)
     placed = [{**row, SAVED_FROM: position(row)} for row in rows]

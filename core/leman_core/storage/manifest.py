@@ -65,7 +65,7 @@ FRAGMENTS: Layout = {
 def message_class(package: str, layout: Layout, *, root: str, repeated: Collection[str]) -> Any:
     """Return the class of the message `root`.
 
-    What is not declared is kept as unknown fields; every field that is not repeated tells whether it is there.
+    What is not declared is kept as unknown fields; every field that is not repeated shows whether it is there.
 
     Args:
         repeated: names of repeated fields, of any message.
@@ -277,7 +277,7 @@ class _Parsed:
         self._count = 0
 
     def add(self, fragments: Sequence[Any]) -> bool:
-        """Take in further fragments; tell whether all is said of them."""
+        """Take in further fragments; return whether all is said of them."""
         rows = [raw.physical_rows for raw in fragments]
         deleted = [0] * len(rows)
         complete = all(rows)

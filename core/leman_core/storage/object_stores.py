@@ -72,7 +72,7 @@ def were_renewed(uri: str) -> bool:
 
 
 def is_left_out(uri: str) -> bool:
-    """Tell whether there are options of stores, and a place in one is covered by none of them."""
+    """Return whether there are options of stores, and a place in one is covered by none of them."""
     return in_object_store(uri) and bool(_source.stores()) and options_of(uri) is None
 
 

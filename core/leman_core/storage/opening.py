@@ -134,7 +134,7 @@ def move_to_latest(dataset: lance.LanceDataset) -> None:
 def _check_version(dataset: lance.LanceDataset) -> None:
     """Check that the latest manifest holds the version that it is named after.
 
-    Lists the versions once more.
+    Lists the versions again.
 
     Raises:
         ValueError: it does not.
@@ -159,7 +159,7 @@ def _of_its_version(dataset: lance.LanceDataset) -> lance.LanceDataset:
 
 
 def has_versions(uri: str) -> bool:
-    """Tell whether a version of a table lies there, whatever it may be worth.
+    """Return whether a version of a table lies there, whatever it may be worth.
 
     Raises:
         OSError: that cannot be told; ValueError likewise.

@@ -10,7 +10,7 @@ _SAID = "Lance panicked: "
 
 
 def is_panic(error: BaseException) -> bool:
-    """Tell whether an error is a Rust panic, as itself or as `panics_as_errors` raised it."""
+    """Return whether an error is a Rust panic, as itself or as `panics_as_errors` raised it."""
     return type(error).__name__ == _PANIC or (isinstance(error, OSError) and str(error).startswith(_SAID))
 
 

@@ -175,7 +175,7 @@ class FragmentReader:
     """One version of a table, opened once for a unit of work.
 
     Args:
-        manifest: of the version, where somebody has read it already; empty: it is read.
+        manifest: of the version, where someone has read it already; empty: it is read.
 
     What Lance cannot read or evaluate raises what `storage_errors.unusable` gives; `said` has Lance's own words.
     """
@@ -519,7 +519,7 @@ def batches_in_parts(
 
 
 def is_overflow(error: BaseException) -> bool:
-    """Tell whether Lance or pyarrow refuses a batch or an array for its size: fewer rows can be held at once."""
+    """Return whether Lance or pyarrow refuses a batch or an array for its size: fewer rows can be held at once."""
     return _OVERFLOW in error_text(error).casefold()
 
 
@@ -639,7 +639,7 @@ def _bytes_read(dataset: lance.LanceDataset, fragment: lance.LanceFragment, wher
 
 
 def may_read_large(dataset: lance.LanceDataset, where: str) -> bool:
-    """Tell whether a filter, as Lance reads it, reads a column whose values may be large."""
+    """Return whether a filter, as Lance reads it, reads a column whose values may be large."""
     return bool(_large_fields(dataset, where))
 
 
@@ -657,7 +657,7 @@ def _large_fields(dataset: lance.LanceDataset, where: str) -> set[int]:
 
 
 def has_wide_rows(fragment: lance.LanceFragment) -> bool:
-    """Tell whether a batch of the usual number of rows may be too large to be held."""
+    """Return whether a batch of the usual number of rows may be too large to be held."""
     return _row_bytes(fragment) * CHUNK_ROWS > CHUNK_BYTES
 
 

@@ -75,7 +75,7 @@ class ScratchTable:
         self._known: dict[tuple[str, ...], frozenset[int]] = {}
 
     def again(self) -> ScratchTable:
-        """Return the same scratch table, opened anew, with what was committed since.
+        """Return the same scratch table, reopened, with what was committed since.
 
         Raises:
             Aborted: SCRATCH_TABLE_TAKEN, where it is gone, or another refresh put one of its own in its place.
@@ -89,7 +89,7 @@ class ScratchTable:
         return found
 
     def is_there(self) -> bool:
-        """Tell whether it is the one that was opened, with all its files.
+        """Return whether it is the one that was opened, with all its files.
 
         It is believed to be there where the storage refuses to say: that is an error of its own, and no new plan helps.
         """
@@ -112,7 +112,7 @@ class ScratchTable:
         return str(config.get(_DIGEST_KEY, "")) if complete else ""
 
     def is_whole(self) -> bool:
-        """Tell whether all its files are there."""
+        """Return whether all its files are there."""
         with using_storage(self.uri):
             system, path = filesystem_of(self.uri)
             found = system.get_file_info(pafs.FileSelector(f"{path}/data", allow_not_found=True))
@@ -316,7 +316,7 @@ def drop(uri: str) -> None:
             delete_folder(system, path)
         except FileNotFoundError:
             return
-        except OSError as error:  # somebody wrote into it meanwhile
+        except OSError as error:  # someone wrote into it meanwhile
             if not tries_left:
                 raise storage_failed(error, f"The scratch table {uri} cannot be removed: {error}", uri) from None
         else:
@@ -326,13 +326,13 @@ def drop(uri: str) -> None:
 def _is_complete(uri: str, files: Sequence[str]) -> bool:
     try:
         return bool(files) and all(_is_settled(uri, file) for file in files)
-    except LemanError:  # somebody drops the scratch table meanwhile
+    except LemanError:  # someone drops the scratch table meanwhile
         return False
 
 
 @lru_cache(maxsize=4096)
 def _is_settled(uri: str, file: str) -> bool:
-    """Tell whether every row of a column file has a value, or is known to have failed. A file never changes."""
+    """Return whether every row of a column file has a value, or is known to have failed. A file never changes."""
     name = keys.parse_column_file_name(file)
     if name is None or not name.partial:
         return name is not None

@@ -19,7 +19,7 @@ an error of `leman_core.model.service_errors` once: in the packages that touch s
 (`leman_executor.worker.function_loading`). Above them a failure of storage is a LemanError, and
 nothing catches OSError, ValueError or RuntimeError and means Lance: such an error is a bug there, and stays one.
 
-    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: somebody has to do something
+    FailedPrecondition STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING: someone has to do something
                        (`storage_refusal`)
     Unavailable        STORE_UNAVAILABLE: it may go another time, or a new plan may not need it (`storage_failed`,
                        `storage_unusable`); so it is where the store refuses credentials that were renewed meanwhile
@@ -91,22 +91,22 @@ _XML = re.compile(r"(?:<\?xml[^>]*\?>\s*)?<Error>.*(?:</Error>|\Z)", re.DOTALL)
 
 
 def is_full(text: str) -> bool:
-    """Tell whether a store has no space left."""
+    """Return whether a store has no space left."""
     return any(part in _plain(code_in(text)) for part in _FULL)
 
 
 def is_denied(text: str) -> bool:
-    """Tell whether a store refuses the credentials, or what they are used for."""
+    """Return whether a store refuses the credentials, or what they are used for."""
     return _plain(code_in(text)) in _DENIED or any(part.search(text) for part in (_PRIVILEGES, _NO_TOKEN))
 
 
 def is_missing(text: str) -> bool:
-    """Tell whether there is no such bucket, or container."""
+    """Return whether there is no such bucket, or container."""
     return _plain(code_in(text)) in _MISSING or _NO_BUCKET.search(text) is not None
 
 
 def is_not_found(text: str) -> bool:
-    """Tell whether nobody knows where a bucket is, or by which name its server answers."""
+    """Return whether no one knows where a bucket is, or by which name its server answers."""
     return _NOT_FOUND.search(text) is not None
 
 
@@ -138,7 +138,7 @@ STORE_UNAVAILABLE = "STORE_UNAVAILABLE"
 FULL, READ_ONLY, DENIED = "STORAGE_FULL", "STORAGE_READ_ONLY", "STORAGE_DENIED"
 #: There is no such bucket or container.
 MISSING = "STORAGE_MISSING"
-#: Reasons that waiting does not help with: somebody has to do something about the storage.
+#: Reasons that waiting does not help with: someone has to do something about the storage.
 REASONS = frozenset({FULL, READ_ONLY, DENIED, MISSING})
 
 _BY_NUMBER = {
@@ -171,9 +171,9 @@ _PROVIDERS = {"s3": "AWS", "gs": "Google Cloud Storage", "abfss": "Azure"}
 
 
 def refusal_error(error: BaseException, path: str) -> FailedPrecondition | Unavailable | None:
-    """Return the error where the storage refuses until somebody does something about it.
+    """Return the error where the storage refuses until someone does something about it.
 
-    Where somebody has, as new credentials are there for the next request, it is Unavailable (STORE_UNAVAILABLE).
+    Where someone has, as new credentials are there for the next request, it is Unavailable (STORE_UNAVAILABLE).
 
     Args:
         path: what was to be read or written, unless the error itself names a place.
@@ -280,7 +280,7 @@ def error_text(error: BaseException) -> str:
 
 @contextlib.contextmanager
 def translating_os_errors(what: str, path: str) -> Iterator[None]:
-    """Raise what `failed` gives in place of an OSError, except where a file is missing: whoever asked judges that.
+    """Raise what `failed` gives in place of an OSError, except where a file is missing: anyone who asked judges that.
 
     Args:
         what: begins a sentence, such as "Files of table t".
@@ -310,7 +310,8 @@ def _reason(error: BaseException) -> str | None:
 
 
 def error_number(error: BaseException) -> int | None:
-    """Return the errno of what an operating system said, whoever passes it on; None where something else is wrong."""
+    """Return the errno of what an operating system said, no matter who passes it on; None where something else is
+    wrong."""
     number: int | None = getattr(error, "errno", None)
     if number is None:
         found = _NUMBER.search(str(error))
@@ -327,7 +328,7 @@ _NO_ANSWER = re.compile(
 
 
 def store_failed(error: BaseException) -> bool:
-    """Tell whether an error of Lance, pyarrow or the system says nothing about the bytes: they may be whole."""
+    """Return whether an error of Lance, pyarrow or the system says nothing about the bytes: they may be whole."""
     number = error_number(error)
     if number is not None:
         return number not in (errno.ENOENT, errno.ENOTDIR, errno.EISDIR)

@@ -17,7 +17,7 @@ The file that says how object stores are reached; credentials stand elsewhere, a
     profile = "models"                              # of ~/.aws/credentials, or of `profile_file`
     checkpoint_uri = "s3://scratch/models"          # not beside each table
 
-It and the files that it names are read anew when they change: so credentials that are short-lived are renewed.
+It and the files that it names are reread when they change: so credentials that are short-lived are renewed.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Store(BaseModel):
 
 
 def overlap(place: str, other: str) -> bool:
-    """Tell whether two places are one, or one lies below the other."""
+    """Return whether two places are one, or one lies below the other."""
     first, second = f"{place}/", f"{other}/"
     return first.startswith(second) or second.startswith(first)
 
@@ -253,7 +253,7 @@ class StoreFile:
             _log.warning("options of object stores stay as they were", why=error.message)
         else:
             self._renewed_at |= dict.fromkeys((s.root for s in self._stores if s not in before), self._looked_at)
-            _log.info("options of object stores read anew", roots=[store.root for store in self._stores])
+            _log.info("options of object stores reread", roots=[store.root for store in self._stores])
 
 
 def use_store_file(path: str) -> None:

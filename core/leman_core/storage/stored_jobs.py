@@ -9,11 +9,11 @@ The tail of a job history: states of jobs that are not in its table yet, in an o
 An append to the table asks five requests of the store; an object that is put only where there is none, one. So an
 executor that is the only one of a database, and of one release with all other services, writes states of jobs as such
 objects, `<database>/_leman/jobs_tail/<number>.json`. Their numbers are their order, and leave none out: who puts the
-next one knows that nobody wrote since the one before, and of two who put it one learns that the other was faster.
+next one knows that no one wrote since the one before, and of two who put it one learns that the other was faster.
 
 Now and then the tail is folded: states of jobs that have ended go into the table, and then an object is put that begins
-the tail anew, with the states of jobs that go on; those before it do not count any more, and are deleted later.
-`docs/decisions/0048-history-tail.md` says why nothing is lost by it, and nobody has a job twice.
+the tail again, with the states of jobs that go on; those before it do not count any more, and are deleted later.
+`docs/decisions/0048-history-tail.md` says why nothing is lost by it, and no one has a job twice.
 
 Jobs that have not ended, as the history of their database has them.
 """
@@ -211,8 +211,8 @@ _READERS = 16
 #: Of one that is read in one request.
 _SMALL_BYTES = 1 << 20
 _TRIES = 3
-#: An object that does not count any more is deleted when the last one was put so long after it: whoever would put one
-#: of its number, as it knows of none, has looked at the tail in the meantime
+#: An object that does not count any more is deleted when the last one was put so long after it: anyone who would put
+#: one of its number, as it knows of none, has looked at the tail in the meantime
 #: (`leman_executor.history.job_history`).
 KEPT_SECONDS = 600.0
 
@@ -274,7 +274,7 @@ class HistoryTail:
         return found[::-1]
 
     def put(self, number: int, records: Sequence[str], *, begins: bool = False) -> bool:
-        """Put the object of a number; False: somebody else has put one.
+        """Put the object of a number; False: someone else has put one.
 
         Raises:
             LemanError: what `storage_errors.failed` gives; it may be there all the same.
@@ -294,7 +294,7 @@ class HistoryTail:
             return read_expected(self.uri, name, _SMALL_BYTES) == content
 
     def forget_before(self, number: int) -> None:
-        """Delete objects before this one, if they are old enough that nobody will put one of their numbers.
+        """Delete objects before this one, if they are old enough that no one will put one of their numbers.
 
         Both times are the store's.
         """
@@ -361,8 +361,9 @@ def _name(number: int) -> str:
 def open_jobs(uri: str) -> list[OpenJob]:
     """Return the open jobs of one table, oldest first.
 
-    History knows a job before it writes anything, and until it ends, whoever runs it; a lease would not tell of a job
-    that waits to be taken over. Only of a refresh that is over within its call, in seconds, it is told the end alone.
+    History knows a job before it writes anything, and until it ends, no matter who runs it; a lease would not tell of a
+    job that waits to be taken over. Only of a refresh that is over within its call, in seconds, it is told the end
+    alone.
 
     Raises:
         DataLoss: RECORD_DAMAGED, of the tail.
@@ -392,7 +393,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
     for row in rows:
         try:
             job = decode_job(str(row["record"]))
-        except UNREADABLE:  # what lies beside the record, without a digest, says enough to let the job's files be
+        except UNREADABLE:  # what is next to the record, without a digest, says enough to let the job's files be
             if table in (None, row["table"]) and not _has_ended(row["state"]):
                 job_id = str(row["job_id"])
                 damaged[job_id] = OpenJob(job_id, _text(row["column"]), _seconds(row["created_at"]))
@@ -410,7 +411,7 @@ def _open_jobs(database: str, table: str | None) -> list[OpenJob]:
 
 
 def _has_ended(state: object) -> bool:
-    """Tell whether a state is terminal. A word that is no state may have been any: its job counts as open."""
+    """Return whether a state is terminal. A word that is no state may have been any: its job counts as open."""
     try:
         return state == DELETED or JobState(state).terminal
     except ValueError:

@@ -2,7 +2,7 @@
 
 Makes tables such that of several makers exactly one succeeds.
 
-Tells whether a store puts an object only where there is none, of which exactly one of many writers succeeds.
+Shows whether a store puts an object only where there is none, of which exactly one of many writers succeeds.
 
 All that Leman and Lance promise of commits rests on it: where two writers of a version both succeed, one of them is
 lost without a word. So it is tried once, by what Lance does for it, before a service first writes to a table: many make
@@ -44,7 +44,7 @@ from leman_core.storage.storage_errors import (
     translating_os_errors,
 )
 
-#: What Lance says where somebody else was faster: at its first look, at the manifest, and when it looks for what the
+#: What Lance says where someone else was faster: at its first look, at the manifest, and when it looks for what the
 #: first version is based on.
 _THERE = ("already exists", "_versions/0.manifest was not found")
 
@@ -71,7 +71,7 @@ def create_empty(
         properties: Of the transaction.
 
     Raises:
-        FileExistsError: there is a table, or somebody else is making one.
+        FileExistsError: there is a table, or someone else is making one.
         Exception: what Lance raises.
     """
     if version is not None and version != _own_version():
@@ -124,7 +124,7 @@ def _write(
 
 def _judged(uri: str, error: OSError) -> OSError:
     if any(sign in str(error) for sign in _THERE):
-        return FileExistsError(f"somebody else has made a table at {uri}: {error}")
+        return FileExistsError(f"someone else has made a table at {uri}: {error}")
     return error
 
 
@@ -162,7 +162,7 @@ _stores: defaultdict[tuple[str, str], _Known] = defaultdict(_Known)
 def check_conditional_puts(place: str) -> None:
     """Refuse a store in which of several writers of one object more than one may succeed.
 
-    Costs nothing on a local disk, and where it was tried before; one request where somebody else has tried it.
+    Costs nothing on a local disk, and where it was tried before; one request where someone else has tried it.
 
     Args:
         place: a database, or a folder of Leman's own; what is tried lies in its folder `_leman`, and is removed.
@@ -242,7 +242,7 @@ def _winners(place: str) -> int:
         try:
             with panics_as_errors():
                 create_empty(uri, _SCHEMA)
-        except LANCE_ERRORS as error:  # somebody was faster, or has overwritten it meanwhile
+        except LANCE_ERRORS as error:  # someone was faster, or has overwritten it meanwhile
             if refusal_error(error, uri) is not None or store_failed(error):
                 raise
             return False

@@ -283,7 +283,7 @@ def _replacements(update: Any) -> Any:
 
 
 def _is_understood(rewrite: Any) -> bool:
-    """Tell whether a rewrite says only what this reader knows; any other may put rows in another order."""
+    """Return whether a rewrite says only what this reader knows; any other may put rows in another order."""
     return not any(len(UnknownFieldSet(message)) for message in (rewrite, *rewrite.groups))
 
 
@@ -387,7 +387,7 @@ def find_commit(uri: str, request_id: str, after: int = 0) -> CommitRecord | Non
 
 
 def list_commits(uri: str, before: int, size: int) -> tuple[list[CommitRecord], int]:
-    """Return the records of versions below `before` (0: of all), newest first, and the `before` to go on with.
+    """Return the records of versions below `before` (0: of all), newest first, and the `before` to continue with.
 
     There are at most `size` records. The `before` is 0 at the end of the history; otherwise there may be more, even
     where no record was found: one call looks at SCAN_LIMIT versions at the most.

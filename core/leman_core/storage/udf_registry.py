@@ -8,7 +8,7 @@ A bundle may be as large as the settings allow, so none is held in memory but on
 
 Which definition a function's name and version stand for in an object store.
 
-Whoever writes a definition there first makes a table of that name, of which Lance lets one maker succeed (see
+Anyone who writes a definition there first makes a table of that name, of which Lance lets one maker succeed (see
 `conditional_puts`), and which has the definition in it: of two that come at the same moment one is told that it is
 late, and where the first one dies before it has written its definition, the next one writes it.
 
@@ -88,14 +88,14 @@ class Bundles:
         return f"{self._folder}/{sha256}{ENDING}"
 
     def has(self, sha256: str, size: int) -> bool:
-        """Tell whether a bundle is stored, with every byte as it was."""
+        """Return whether a bundle is stored, with every byte as it was."""
         path = self.path(sha256)
         with self._in_use():
             info = self._files.get_file_info(path)
             return info.type == pafs.FileType.File and info.size == size and self._digest(path)[0] == sha256
 
     def has_failed(self, sha256: str) -> bool:
-        """Tell whether workers could not unpickle a bundle."""
+        """Return whether workers could not unpickle a bundle."""
         with self._in_use():
             return bool(self._files.get_file_info(self._note(sha256)).type == pafs.FileType.File)
 
@@ -235,7 +235,7 @@ _CLAIMED_DEFINITION = b"definition"
 
 
 def claim_version(database: str, name: str, definition: bytes) -> bytes:
-    """Return what a name stands for from now on: the given definition, or that of whoever was faster.
+    """Return what a name stands for from now on: the given definition, or that of anyone who was faster.
 
     Args:
         database: in an object store.
@@ -300,7 +300,7 @@ class UdfRegistry:
         """Store a function; False: the same one was there already.
 
         Its options (`batch_size`, timeout, checkpoint bounds, error policy, resources), and where a remote function is
-        served, may be set anew: they change how it is run, not what it computes. A bundle takes the place of one that
+        served, may be set again: they change how it is run, not what it computes. A bundle takes the place of one that
         workers cannot load, and a definition that of a damaged one. The first source that comes under a version stays.
 
         `bundle` may be empty where its digest is stored.
@@ -334,7 +334,7 @@ class UdfRegistry:
         return False
 
     def check_new(self, udf: UdfDefinition) -> None:
-        """Refuse a function that nobody could register here, whatever is stored.
+        """Refuse a function that no one could register here, whatever is stored.
 
         Raises:
             InvalidArgument: BAD_UDF.
@@ -445,7 +445,7 @@ class UdfRegistry:
         return f"{self._database}/{FOLDER}/{udf.bundle_sha256}{_BUNDLE}" if udf.bundle_sha256 else ""
 
     def needs_bundle(self, udf: UdfDefinition) -> bool:
-        """Tell whether workers cannot load the bundle that is stored.
+        """Return whether workers cannot load the bundle that is stored.
 
         It is missing, damaged, or of another Python, or they could not unpickle it.
         """
@@ -456,14 +456,14 @@ class UdfRegistry:
         return self.bundles.has_failed(udf.bundle_sha256)
 
     def _may_replace(self, found: UdfDefinition, udf: UdfDefinition) -> bool:
-        """Tell whether a definition says the same as the stored one, but for what may change under a version."""
+        """Return whether a definition says the same as the stored one, but for what may change under a version."""
         known = _with_options_of(udf, found)
         if known != udf and udf.bundle_sha256 and self.needs_bundle(found):
             known = _with_bundle_of(udf, known)
         return known == udf
 
     def _renew(self, path: str, found: UdfDefinition, udf: UdfDefinition) -> None:
-        """Write what may be set anew; a source alone does not make the function the one registered last."""
+        """Write what may be set again; a source alone does not make the function the one registered last."""
         if found != udf:
             self._write(
                 path,

@@ -2,7 +2,7 @@
 
 The files of a view that are no data: lists of rows to be evicted and of failed ones, records of its source.
 
-Lists of the rows that leave a view, as files beside its data: written by a refresh, read when it is committed.
+Lists of the rows that leave a view, as files next to its data: written by a refresh, read when it is committed.
 
 The rows of a view that have no value because a function failed for them.
 
@@ -498,7 +498,7 @@ def source_record_bytes(view: str, name: str) -> bytes | None:
 
 
 def is_whole_source_record(name: str, content: bytes) -> bool:
-    """Tell whether a record is what was written under its name."""
+    """Return whether a record is what was written under its name."""
     return name.endswith(f"-{xxhash.xxh3_128(content).hexdigest()}.arrow")
 
 

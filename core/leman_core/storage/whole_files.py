@@ -9,7 +9,7 @@ Files of an object store that are read or written whole, in one request: each lo
 
 Single objects of an object store, where it matters what the store says of them: neither Lance nor pyarrow tells.
 
-`create` puts one only where there is none: of many writers exactly one succeeds (`conditional_puts` tells whether a
+`create` puts one only where there is none: of many writers exactly one succeeds (`conditional_puts` shows whether a
 store keeps to that). `put`, `tagged_digest` and `end_of` go by an object's ETag: as long as the store tells the same
 one, it is the same object.
 """
@@ -72,7 +72,7 @@ def create_whole_file(path: str, content: bytes) -> bool:
 
 
 class UnfinishedFile:
-    """A file that is written piece by piece; nobody sees it before `finish`, and nobody ever after `discard`.
+    """A file that is written piece by piece; no one sees it before `finish`, and no one ever after `discard`.
 
     In an object store, too, it is written under another name first: a stream that is given up there may leave an
     object of what was written.
@@ -110,7 +110,7 @@ class UnfinishedFile:
 
 
 def sweep_unfinished(folder: str, older_than: float = DAY) -> None:
-    """Delete what killed writers left in a folder of a local disk, once nobody has written to it for so long."""
+    """Delete what killed writers left in a folder of a local disk, once no one has written to it for so long."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
             with contextlib.suppress(OSError):  # its writer may be there, and faster
@@ -183,7 +183,8 @@ def whole_if_small(folder: str, name: str, most: int) -> bytes | None:
     """Return all bytes of a file whose size is not known.
 
     Returns:
-        None where it is on a local disk, has more than `most` bytes, or cannot be read so: whoever reads it in another
+        None where it is on a local disk, has more than `most` bytes, or cannot be read so: anyone who reads it in
+        another
             way hears why.
 
     Raises:
@@ -266,7 +267,7 @@ class ObjectEnd:
 
 
 def objects_are_supported(folder: str) -> bool:
-    """Tell whether objects can be created below a folder, with what this process knows by itself.
+    """Return whether objects can be created below a folder, with what this process knows by itself.
 
     It needs a store that speaks S3, a key, and where to go with it: what else Lance looks for, such as a profile or the
     role of a machine, is not looked for here.
@@ -282,7 +283,7 @@ def objects_are_supported(folder: str) -> bool:
 
 
 def store_answers(folder: str) -> bool:
-    """Tell whether the store answers who would create objects, by a listing: Lance may reach it in another way.
+    """Return whether the store answers who would create objects, by a listing: Lance may reach it in another way.
 
     Certificates and regions, for example, are found by both, but not in every place by the same rules.
     """
@@ -408,7 +409,7 @@ def _obstore() -> Any:
 
 
 def _environment_allows_http() -> bool:
-    """Tell whether the environment says so as Lance reads it; obstore does not look for it there."""
+    """Return whether the environment says so as Lance reads it; obstore does not look for it there."""
     return any(os.environ.get(name, "").lower() in ("true", "1") for name in ("AWS_ALLOW_HTTP", "ALLOW_HTTP"))
 
 

@@ -1,1 +1,1 @@
-"""What operators see of the services from outside. No library is loaded for it unless somebody asks for it."""
+"""What operators see of the services from outside. No library is loaded for it unless someone asks for it."""

@@ -2,7 +2,7 @@
 
 Instruments: what the product measures, at the place where the value is known. Until `bind` they do nothing.
 
-A process in which nobody asked for metrics imports no OpenTelemetry, and pays one look at an attribute for a measure.
+A process in which no one asked for metrics imports no OpenTelemetry, and pays one look at an attribute for a measure.
 
 All instruments of the services. docs/observability.md lists them, and a test compares both.
 
@@ -50,7 +50,7 @@ class Counter:
 
     @property
     def is_bound(self) -> bool:
-        """Tell whether somebody takes what is counted."""
+        """Return whether someone takes what is counted."""
         return self._bound is not None
 
     def add(self, amount: float, attributes: Attributes | None = None) -> None:
@@ -74,7 +74,7 @@ class Histogram:
 
     @property
     def is_bound(self) -> bool:
-        """Tell whether somebody takes values: what they cost to make can be saved otherwise."""
+        """Return whether someone takes values: what they cost to make can be saved otherwise."""
         return self._bound is not None
 
     def record(self, value: float, attributes: Attributes | None = None) -> None:
@@ -102,7 +102,7 @@ class Gauge:
 
     @property
     def is_shown(self) -> bool:
-        """Tell whether somebody takes values: what they cost to make can be saved otherwise."""
+        """Return whether someone takes values: what they cost to make can be saved otherwise."""
         return self._shown
 
     def show(self, look: Look | None) -> None:
@@ -114,7 +114,7 @@ class Gauge:
         return [] if self._look is None else list(self._look())
 
     def bind(self, meter: metrics.Meter | None) -> None:
-        """Show values to a meter from now on; None: to nobody."""
+        """Show values to a meter from now on; None: to no one."""
         self._shown = meter is not None
         if meter is None:
             return
@@ -310,7 +310,7 @@ REDIS_FAILURES = Counter(
     Description(
         name="leman.redis.failures",
         unit="{call}",
-        text="Calls of the executor that Redis refused or did not answer; jobs go on without.",
+        text="Calls of the executor that Redis refused or did not answer; jobs continue without.",
     )
 )
 REDIS_DURATION = Histogram(

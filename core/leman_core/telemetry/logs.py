@@ -66,7 +66,7 @@ def bound(**values: str) -> Iterator[None]:
 
 
 def _no_news(record: logging.LogRecord) -> bool:
-    """Tell whether a line of gRPC says more than that a caller hung up, which the line of the call says."""
+    """Return whether a line of gRPC says more than that a caller hung up, which the line of the call says."""
     error = record.exc_info[1] if record.exc_info else None
     return type(error).__name__ != _CALLER_GONE
 

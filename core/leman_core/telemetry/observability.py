@@ -26,7 +26,7 @@ _FAREWELL_SECONDS = 1.0
 
 
 class Observability:
-    """What is exported of a process; nothing, and no thread, where nobody asks for it.
+    """What is exported of a process; nothing, and no thread, where no one asks for it.
 
     Raises:
         Unavailable: BIND_FAILED.

@@ -44,7 +44,7 @@ def take_headers() -> None:
 
 
 def collector_of(signal: Signal) -> Collector | None:
-    """Return where a signal goes; None: nobody asked for it, or in a way that there is not, which is logged.
+    """Return where a signal goes; None: no one asked for it, or in a way that there is not, which is logged.
 
     A protocol that is not spoken is no reason not to start: the variables may be meant for other programs.
     """

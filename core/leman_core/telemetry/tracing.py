@@ -50,7 +50,7 @@ class Span:
     @property
     def carrier(self) -> dict[str, str]:
         """Return what a call carries that is made because of it."""
-        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - loaded by whoever made it
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - loaded by anyone who made it
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator  # noqa: PLC0415
 
         given: dict[str, str] = {}
@@ -97,7 +97,7 @@ def stop_tracing() -> None:
 
 
 def is_tracing() -> bool:
-    """Tell whether spans are made."""
+    """Return whether spans are made."""
     return bool(_tracers)
 
 

@@ -271,7 +271,7 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
 
 
 def is_reserved(name: str) -> bool:
-    """Tell whether the processes of functions go by a variable themselves."""
+    """Return whether the processes of functions go by a variable themselves."""
     upper = name.upper()
     return upper in _RESERVED or upper in _THREAD_COUNTS or upper.startswith(_RESERVED_BEGINNINGS)
 

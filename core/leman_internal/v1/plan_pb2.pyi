@@ -125,7 +125,7 @@ class PlanHeader(_message.Message):
 
     @_builtins.property
     def replaced(self) -> _containers.RepeatedCompositeFieldContainer[_planner_pb2.KeptRows]:
-        """Values of other functions that are computed anew, as far as these are registered; with a filter, rows at the most."""
+        """Values of other functions that are recomputed, as far as these are registered; with a filter, rows at the most."""
 
     @_builtins.property
     def kept_functions(self) -> _containers.RepeatedCompositeFieldContainer[_udf_pb2.UdfRef]:
@@ -533,7 +533,7 @@ class StagedFile(_message.Message):
     rows_failed: _builtins.int
     """Rows for which the function failed."""
     etag: _builtins.str
-    """ETag that the object store gave the bytes with this digest; empty where whoever wrote the file does not know it."""
+    """ETag that the object store gave the bytes with this digest; empty where anyone who wrote the file does not know it."""
     def __init__(
         self,
         *,
@@ -579,7 +579,7 @@ Global___TracedFileBatch: _TypeAlias = TracedFileBatch  # noqa: Y015
 
 @_typing.final
 class TracedFile(_message.Message):
-    """A file that compaction wrote, and what the table's history says about its rows. Whoever runs the plan stores this: the
+    """A file that compaction wrote, and what the table's history says about its rows. Anyone who runs the plan stores this: the
     history is cleaned one day.
     """
 
@@ -671,7 +671,7 @@ Global___ComparedFileBatch: _TypeAlias = ComparedFileBatch  # noqa: Y015
 
 @_typing.final
 class ComparedFile(_message.Message):
-    """A fragment whose rows others wrote once more. The executor compares inputs and values with those of earlier versions,
+    """A fragment whose rows others wrote again. The executor compares inputs and values with those of earlier versions,
     records what is the same like a TracedFile, and plans again: then the value is found, and not computed.
     """
 
@@ -776,7 +776,7 @@ Global___MigratedRowsBatch: _TypeAlias = MigratedRowsBatch  # noqa: Y015
 @_typing.final
 class MigratedRows(_message.Message):
     """Rows that are stored for a fragment that compaction took away, under files that its inputs had before, or in a file
-    that another function's replaced. Whoever runs the plan stores them once more, and plans again: then they are found,
+    that another function's replaced. Anyone who runs the plan stores them again, and plans again: then they are found,
     and not computed.
     """
 

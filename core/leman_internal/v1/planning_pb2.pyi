@@ -194,7 +194,7 @@ class PlanRefreshResponse(_message.Message):
     """In one sentence, for a person."""
     create_placeholders_again: _builtins.bool
     """No row is set yet, and the recorded version is not the target or the fragments have not the rows that are asked for:
-    placeholders are created anew before they are filled.
+    placeholders are recreated before they are filled.
     """
     rows: _builtins.int
     """Rows of the view now, placeholders included."""
@@ -216,7 +216,7 @@ class PlanRefreshResponse(_message.Message):
 
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Function columns that are computed anew for every row."""
+        """Function columns that are recomputed for every row."""
 
     @_builtins.property
     def state(self) -> _refresh_plan_pb2.ViewState:

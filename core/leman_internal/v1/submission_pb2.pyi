@@ -72,7 +72,7 @@ class SubmitCommitRequest(_message.Message):
 
     @_builtins.property
     def create_placeholders(self) -> Global___CreatePlaceholders:
-        """Make a view, or create its placeholders anew."""
+        """Make a view, or create its placeholders again."""
 
     @_builtins.property
     def fill_placeholders(self) -> Global___FillPlaceholders:

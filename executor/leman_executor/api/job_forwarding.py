@@ -43,7 +43,7 @@ _WRONG_PEER = "WRONG_PEER"
 _AGAIN_SECONDS = 0.5
 #: What is only asked for later news than history has waits no longer.
 _ASKED_SECONDS = 2.0
-#: What is watched elsewhere and says nothing for so long is looked for again. What goes on there is told more often.
+#: What is watched elsewhere and says nothing for so long is looked for again. What continues there is told more often.
 _SILENT_SECONDS = 2.0
 #: Lifetimes of a lease, after which the job of a dead executor was taken over.
 _LIFETIMES = 2.0
@@ -142,7 +142,7 @@ class OtherExecutors:
         One that is silent may be frozen, and its connection open: then the job's lease says who has it.
 
         Args:
-            is_here: tells whether this executor has the job by now.
+            is_here: shows whether this executor has the job by now.
         """
         path = path_of(_METHODS["WatchJob"])
         watch: Any = self._channel(address).unary_stream(path)
@@ -153,7 +153,7 @@ class OtherExecutors:
             while True:
                 upcoming = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
-                    # empty: nobody can tell
+                    # empty: no one can tell
                     if is_here() or await self._holders.holder(key) not in ("", address):
                         _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
                         return
@@ -223,7 +223,7 @@ class _NoWordError(Exception):
 
 
 def was_forwarded(context: Context) -> bool:
-    """Tell whether another executor passed a call on, which took this one for the one that has its job."""
+    """Return whether another executor passed a call on, which took this one for the one that has its job."""
     return dict(context.invocation_metadata() or ()).get(FORWARDED_BY) == _HERE
 
 

@@ -173,7 +173,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     request.after_sequence = news.sequence
                     goes_on_elsewhere = self._goes_on_elsewhere(news.job)
                     if goes_on_elsewhere and was_forwarded(context):
-                        return  # this process began anew, and whoever passed the call on may have the job by now
+                        return  # this process started again, and anyone who passed the call on may have the job by now
                     if goes_on_elsewhere and time.monotonic() >= asked_from:
                         owner = await self._others.owner(request.database, request.job_id, context)
                     if owner:
@@ -332,7 +332,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
 
 @contextlib.asynccontextmanager
 async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Future[_Result]]:
-    """Runs beside the block, and not longer: whoever watches may go away at any moment."""
+    """Runs beside the block, and not longer: anyone who watches may go away at any moment."""
     task = asyncio.ensure_future(work)
     try:
         yield task

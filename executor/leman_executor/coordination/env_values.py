@@ -166,7 +166,7 @@ class EnvValues:
             return
         if not self._password and not self._warned:
             self._warned = True
-            _log.warning("redis has no password: whoever reads its data may read values of jobs' environments")
+            _log.warning("redis has no password: anyone who reads its data may read values of jobs' environments")
         cipher = await asyncio.to_thread(_cipher, self._password)
         sealed = cipher.encrypt(json.dumps(dict(env)).encode())
         try:

@@ -110,7 +110,7 @@ class Breaker:
             answer = operation()
         except (redis.RedisError, OSError) as error:
             if not self._away:
-                _log.warning("redis cannot be reached, going on without it", error=str(error))
+                _log.warning("redis cannot be reached, continuing without it", error=str(error))
             self._away, self._asked_from = True, self._clock() + self._pause
             return fallback()
         if self._away:

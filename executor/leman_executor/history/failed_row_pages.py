@@ -373,7 +373,7 @@ _LISTINGS = 16
 _ROWS_KEPT = 4_000_000
 #: Groupings that are kept, at a few MB each where no two messages are alike.
 _GROUPINGS = 4
-#: Of a store with more rows zones are learnt when somebody asks for failed rows: it may be nobody does.
+#: Of a store with more rows zones are learnt when someone asks for failed rows: it may be no one does.
 _ROWS_AHEAD = 5_000_000
 
 
@@ -508,7 +508,7 @@ class FailedRowPages:
         return found
 
     def look_ahead(self) -> None:
-        """Learn where failed rows are stored before somebody asks for them, unless they are very many.
+        """Learn where failed rows are stored before someone asks for them, unless they are very many.
 
         Raises:
             LemanError: what `storage_errors.failed` gives, where the store cannot be read.

@@ -34,7 +34,7 @@ from leman_core.storage.table_creation import check_conditional_puts
 from leman_executor.history.job_index import JobRecord
 from leman_executor.worker.error_store import errors_uri, open_log
 
-#: After so many objects the tail is folded: whoever opens the database reads each.
+#: After so many objects the tail is folded: anyone who opens the database reads each.
 _FOLD_AFTER = 32
 #: What was seen of the tail so long ago is looked at again before anything is put: no number of an object that was
 #: deleted meanwhile is to be given again.
@@ -82,7 +82,7 @@ class HistoryTailCache:
 
     @property
     def is_long(self) -> bool:
-        """Tell whether it is time to fold."""
+        """Return whether it is time to fold."""
         return len(self._entries) >= _FOLD_AFTER
 
     @property
@@ -91,13 +91,13 @@ class HistoryTailCache:
         return [entry.damage for entry in self._entries if entry.damage]
 
     def has(self, job_id: str) -> bool:
-        """Tell whether states of a job are here: then its next one belongs here, too."""
+        """Return whether states of a job are here: then its next one belongs here, too."""
         return job_id in self._jobs
 
     def news(self) -> list[str]:
         """Return records that were put since the last look.
 
-        Whoever takes in the table as well looks here first: what is folded meanwhile is in both then.
+        Anyone who takes in the table as well looks here first: what is folded meanwhile is in both then.
         """
         if self._tail is None or self._rests():
             return []
@@ -111,7 +111,7 @@ class HistoryTailCache:
         return [record for entry in found for record in entry.records]
 
     def _rests(self) -> bool:
-        """Tell whether to look would cost more than it is worth: nobody has ever written here."""
+        """Return whether to look would cost more than it is worth: no one has ever written here."""
         if self.begins or self._latest or self._seen_at is None:
             return False
         return self._since(self._seen_at) < _LOOK_SECONDS
@@ -217,7 +217,7 @@ class JobHistory:
     (`leman_core.storage.stored_jobs`).
 
     Args:
-        has_tail: jobs begin in the tail, where there can be one: no other executor serves the database, and whoever
+        has_tail: jobs begin in the tail, where there can be one: no other executor serves the database, and anyone who
             else reads its history is of this release.
     """
 
@@ -265,7 +265,7 @@ class JobHistory:
     def save(self, job: Job) -> Job:
         """Append the job's state, and return the one that counts.
 
-        That is this one, or one that somebody else had written before: an end of the job, or a later attempt.
+        That is this one, or one that someone else had written before: an end of the job, or a later attempt.
         """
         return self.save_all([job])[0]
 
@@ -349,7 +349,7 @@ class JobHistory:
 
     @property
     def untidy(self) -> bool:
-        """Tell whether it is time to `tidy`."""
+        """Return whether it is time to `tidy`."""
         return self._appended >= _TIDY_AFTER or self._tail.is_long
 
     def tidy(self) -> None:
@@ -373,7 +373,7 @@ class JobHistory:
         with self._lock:
             is_ours = self._snapshot is not None and self._snapshot.version == before.version
             if is_ours and before.fragments.keys() <= self._read and before.row_count == after.row_count:
-                self._note_whole(after)  # nobody came in between: the same rows in other fragments
+                self._note_whole(after)  # no one came in between: the same rows in other fragments
 
     def forget_past(self) -> None:
         """Remove versions of the table, and objects of the tail, that are no longer needed.
@@ -391,7 +391,7 @@ class JobHistory:
                 self._fold()
 
     def _fold(self) -> None:
-        """Write what the tail says of ended jobs into the table, then begin it anew with the others.
+        """Write what the tail says of ended jobs into the table, then begin it again with the others.
 
         Who is killed between has both say it, which changes nothing: an end is final. Where the tail was not looked at
         for long it is looked at first, as nothing could be put behind it: the table would say the same again each time.
@@ -414,7 +414,7 @@ class JobHistory:
             return
         self._leftover.clear()
         if before is not None and after is not None and after.version == before.version + 1:
-            self._note_whole(after)  # nobody came in between: what is left was read
+            self._note_whole(after)  # no one came in between: what is left was read
         else:
             self._catch_up()
 
@@ -445,7 +445,7 @@ class JobHistory:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Count the rows that were not read before; all of them anew where that is not enough."""
+        """Count the rows that were not read before; all of them again where that is not enough."""
         try:
             if not self._go_on(snapshot):
                 self._forget()
@@ -478,13 +478,13 @@ class JobHistory:
         return True
 
     def _read_apart(self, snapshot: Snapshot) -> None:
-        """Read all fragments anew, each by itself, and what can be saved of those that are damaged."""
+        """Read all fragments again, each by itself, and what can be saved of those that are damaged."""
         self._forget()
         fragments = snapshot.fragments
         said = [state for number in fragments.values() for state in self._said_in(snapshot, number)]
         for state in sorted(said, key=lambda state: state.position):
             self._count(state.record)
-        # what was saved is appended anew: the next look finds other fragments, and reads all of them
+        # what was saved is appended again: the next look finds other fragments, and reads all of them
         self._note_read(snapshot, fragments, len(said))
 
     def _were_read(self, rows: LogRows) -> bool:
@@ -650,10 +650,10 @@ class HistoryWriter:
         await self._carefully(self._history.forget_past, "versions of the job history were not removed")
 
     async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
-        """Tell whether it was written; where it was not, what rested does so again."""
+        """Return whether it was written; where it was not, what rested does so again."""
         try:
             kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
-        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must hear of it
+        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must are notified
             if rested and not self._gone:
                 ids = [job.job_id for job in rested]
                 _log.warning("jobs that had nothing to do are not in the history yet", job_ids=ids, error=str(error))

@@ -125,7 +125,7 @@ class JobRecord:
         return self._whole if isinstance(self._whole, Job) else _decoded(self)
 
     def decode(self) -> Job:
-        """Return the whole job, made anew unless it goes on."""
+        """Return the whole job, made again unless it goes on."""
         if isinstance(self._whole, Job):
             return self._whole
         job = stored_jobs.decode_job(self._whole)
@@ -190,7 +190,7 @@ class JobFilter:
     matches: Callable[[JobRecord], bool] | None = None
 
     def wants(self, record: JobRecord) -> bool:
-        """Tell whether a job is wanted, as far as more than its age says."""
+        """Return whether a job is wanted, as far as more than its age says."""
         return (
             (not self.tables or record.table in self.tables)
             and (not self.states or record.state in self.states)
@@ -201,7 +201,7 @@ class JobFilter:
         )
 
     def is_past(self, record: JobRecord, *, oldest_first: bool) -> bool:
-        """Tell whether no job from this one on is wanted, as all are too old, or too young."""
+        """Return whether no job from this one on is wanted, as all are too old, or too young."""
         if oldest_first:
             return self.accepted_before is not None and record.created_at >= self.accepted_before
         return self.accepted_from is not None and record.created_at < self.accepted_from
@@ -255,7 +255,7 @@ class KnownJobs:
         return self.get(self._requests.get(request_id, ""))
 
     def was_deleted(self, job_id: str) -> bool:
-        """Tell whether a job was deleted: its id is never given again."""
+        """Return whether a job was deleted: its id is never given again."""
         return job_id in self._deleted
 
     def put(self, job: Job | JobRecord) -> None:

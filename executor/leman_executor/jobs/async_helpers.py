@@ -66,7 +66,7 @@ class SharedRead(Generic[_Result]):
     """A look at something that others change, made once for all who asked before it began; for one event loop.
 
     Who asks while a look is under way waits for the next one: what they ask about may have come after it began. So
-    there is one look under way and one to come at the most, however many ask, and nobody waits longer than for two.
+    there is one look under way and one to come at the most, however many ask, and no one waits longer than for two.
     """
 
     def __init__(self, look: Callable[[], Awaitable[_Result]]) -> None:
@@ -146,5 +146,5 @@ async def gather_limited(count: int, calls: Sequence[Callable[[], Awaitable[_Res
 
 
 def ignore_result(ended: asyncio.Future[Any]) -> None:
-    """Take the error out of an ended future, as a callback: where a job ends by something else, nobody asks for it."""
+    """Take the error out of an ended future, as a callback: where a job ends by something else, no one asks for it."""
     _ = ended.cancelled() or ended.exception()

@@ -200,7 +200,7 @@ class BackfillRun:
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether the job was asked to stop for good."""
+        """Return whether the job was asked to stop for good."""
         return self._cancelled
 
     @property
@@ -436,7 +436,7 @@ class BackfillRun:
     async def install(self, plan: Plan) -> bool:
         """Have finished files of a plan committed, and no others computed; return whether all of them are in the table.
 
-        For a job of several columns, which then goes on with `run`.
+        For a job of several columns, which then continues with `run`.
 
         Args:
             plan: Of fragments that have a finished file.
@@ -445,7 +445,7 @@ class BackfillRun:
         return await self._execute(plan) is None
 
     def computes_inputs(self, plan: Plan) -> bool:
-        """Tell whether it computes other columns before this one."""
+        """Return whether it computes other columns before this one."""
         return self._computes_inputs(plan)
 
     async def _execute(self, plan: Plan) -> UnsettledReasons | None:
@@ -496,7 +496,7 @@ class BackfillRun:
             self._check_stop()
             if not stored:
                 break
-            self.status.note("migrated", f"Checkpoints of rows that had moved, stored anew: {stored}")
+            self.status.note("migrated", f"Checkpoints of rows that had moved, stored again: {stored}")
             plan = await self.plan()
             self.status.metrics.migrated(plan)
         return plan

@@ -119,7 +119,7 @@ class _Source(Protocol):
 
 
 def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
-    """Store anew what the plan says is stored elsewhere, until `stop` is set; return how many checkpoints that were.
+    """Store again what the plan says is stored elsewhere, until `stop` is set; return how many checkpoints that were.
 
     Rows that cannot be read any more, or are damaged, are left out: they are computed.
     """
@@ -197,7 +197,7 @@ def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
 
 
 class _File:
-    """The rows of a column file, without those that nobody asked for and those of earlier function versions."""
+    """The rows of a column file, without those that no one asked for and those of earlier function versions."""
 
     def __init__(self, reader: ColumnFileReader) -> None:
         self._reader = reader
@@ -507,7 +507,7 @@ class KnownColumns(Protocol):
     """The list of known columns."""
 
     def columns(self) -> Iterable[ColumnKey]:
-        """Return all computed columns that somebody asked for."""
+        """Return all computed columns that someone asked for."""
         ...
 
 

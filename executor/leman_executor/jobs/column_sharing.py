@@ -57,7 +57,7 @@ class SharedColumn:
 
     @property
     def is_simple(self) -> bool:
-        """Tell whether it computes all rows of the version that it reads, and any number of them may fail."""
+        """Return whether it computes all rows of the version that it reads, and any number of them may fail."""
         header, plan = self.plan.header, self.plan
         others = header.where or header.failed_only or header.inputs_version or header.input_source
         bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None
@@ -106,7 +106,7 @@ class SharedReads:
 
     @property
     def left(self) -> bool:
-        """Tell whether there is something to read."""
+        """Return whether there is something to read."""
         return bool(self._work) and not self._stop.is_set()
 
     def stop(self) -> None:
@@ -194,7 +194,7 @@ class SharedReads:
 
 
 def _is_whole(task: FragmentTask) -> bool:
-    """Tell whether all rows of the fragment are computed, and nothing of it is stored."""
+    """Return whether all rows of the fragment are computed, and nothing of it is stored."""
     stored = task.staged is not None or task.checkpoints or task.extend_current or task.rows_failed_before
     return not stored and task.missing == (RowRange(0, task.physical_rows),)
 

@@ -86,7 +86,8 @@ def _set_on_stale_input(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
 
 
 def _divides_fragments(spec: BackfillSpec) -> bool:
-    """Tell whether the request says how fragments are computed and committed: that holds where each column is read."""
+    """Return whether the request says how fragments are computed and committed: that holds where each column is
+    read."""
     return bool(spec.task_size or spec.task_shuffle_diversity or spec.commit_granularity or spec.commit_rows)
 
 
@@ -219,7 +220,7 @@ class ColumnsRun:
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether the job was cancelled."""
+        """Return whether the job was cancelled."""
         return self._cancelled
 
     @property

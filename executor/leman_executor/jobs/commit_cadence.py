@@ -1,6 +1,6 @@
 """When the finished files of a job are committed, and how many at once. Pure: no I/O, no clock.
 
-Each commit writes the manifest of the table anew, which takes 2 ms and some 6 µs for each fragment that the table has,
+Each commit writes the manifest of the table again, which takes 2 ms and some 6 µs for each fragment that the table has,
 however few of them the commit is about. So a job waits nine times as long between two commits as the coordinator said
 that the last ones took to write: a tenth of its time, at the most, goes into manifests. No file waits longer for that
 than `longest_seconds`.

@@ -61,7 +61,7 @@ class RetainedReservations:
 
 
 #: Between two looks whether files that wait are due.
-#: Reasons for which a file is refused that somebody has changed or removed since it was written.
+#: Reasons for which a file is refused that someone has changed or removed since it was written.
 _DAMAGE = frozenset({"FILE_DAMAGED", "FILE_MISSING"})
 _LOOK_SECONDS = 0.5
 
@@ -128,7 +128,7 @@ class Committer:
         self._wake.set()
 
     def takes_partial(self, fragment_id: int) -> bool:
-        """Tell whether a partial file of a fragment is of use: there is no complete one, and none was refused."""
+        """Return whether a partial file of a fragment is of use: there is no complete one, and none was refused."""
         return fragment_id not in self.files and fragment_id not in self._refused_partial
 
     @property

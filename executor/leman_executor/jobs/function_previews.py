@@ -68,7 +68,7 @@ _log = structlog.get_logger(__name__)
 #: After so long without a preview the processes are ended: they take memory.
 _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
-#: So often it is looked whether the pool of a process that says nothing was stopped: it would tell nobody of its end.
+#: So often it is looked whether the pool of a process that says nothing was stopped: it would tell no one of its end.
 _LOOK_SECONDS = 1.0
 _PATH = "PYTHONPATH"
 #: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
@@ -259,7 +259,7 @@ class PreviewPool:
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Tell whether a signal stopped it, which a function may send to its parent."""
+    """Return whether a signal stopped it, which a function may send to its parent."""
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
     return False
@@ -356,7 +356,7 @@ class PreviewRecord:
                 raise error
 
     def process_ended(self, how: str) -> None:
-        """Take in that the process ended over what it had at hand; another one is to go on with the next row.
+        """Take in that the process ended over what it had at hand; another one is to continue with the next row.
 
         Raises:
             FailedPrecondition: UDF_NOT_LOADABLE, WORKER_LOST, where it had no row at hand.
@@ -366,7 +366,7 @@ class PreviewRecord:
         if calling is None:
             raise self._ended_without_row(how)
         first, count, since = calling
-        if count > 1:  # nobody knows which of them it was
+        if count > 1:  # no one knows which of them it was
             self.next_row, self.alone_before = first, first + count
             return
         self._tried[first] = (Attempted(*self._lost(first, how)), self.clock() - since)
@@ -406,11 +406,11 @@ class PreviewRecord:
 
     @property
     def fails(self) -> bool:
-        """Tell whether a backfill would end with what happened."""
+        """Return whether a backfill would end with what happened."""
         return any(attempted.state == FAILS for attempted, _ in self._tried.values())
 
     def too_large(self) -> bool:
-        """Tell whether outputs were too large to be sent."""
+        """Return whether outputs were too large to be sent."""
         return any(attempted.output and at not in self._values for at, (attempted, _) in self._tried.items())
 
     def seconds_per_row(self) -> float | None:
@@ -457,7 +457,7 @@ class PreviewRecord:
         if self.found is not None and self.set_up_seconds is None:
             return FailedPrecondition(
                 "UDF_NOT_LOADABLE",
-                f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Mend what it does then",
+                f"UDF '{self.udf.name}' could not be set up: {how} meanwhile. Fix what it does then",
             )
         return FailedPrecondition("WORKER_LOST", f"The preview cannot go on: {how} while no row was at hand")
 
@@ -564,7 +564,7 @@ class Previews:
 
 
 def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
-    """Refuse what would also be refused if it were to be registered: an entrypoint or a server that nobody listed.
+    """Refuse what would also be refused if it were to be registered: an entrypoint or a server that no one listed.
 
     Raises:
         PermissionDenied: ROLE_REQUIRED.

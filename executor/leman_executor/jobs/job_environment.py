@@ -223,7 +223,7 @@ class CheckpointMaintenance(Protocol):
     """The maintenance by which plans find stored work."""
 
     async def migrate(self, plan: Plan, stop: threading.Event) -> int:
-        """Store anew what the plan says is stored elsewhere, until `stop` is set; return the number of checkpoints."""
+        """Store again what the plan says is stored elsewhere, until `stop` is set; return the number of checkpoints."""
         ...
 
     async def save_traced(self, plan: Plan) -> None:
@@ -323,7 +323,7 @@ class JobEnvironment:
         await self.local.stop_job(job_key)
 
     def forget_workers(self, job_key: str) -> None:
-        """Forget that a job was cancelled, as it is over or begins anew here."""
+        """Forget that a job was cancelled, as it is over or starts again here."""
         self.spark.forget(job_key)
         self.local.forget(job_key)
 

@@ -47,7 +47,7 @@ class FailedRows:
 
     @property
     def inherited(self) -> bool:
-        """Tell whether files have failed rows that no unit found: an earlier job found them, and was not finished."""
+        """Return whether files have failed rows that no unit found: an earlier job found them, and was not finished."""
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
     def report(self, report: ProgressReport) -> None:
@@ -110,7 +110,7 @@ class JobMetrics:
     """The counts and seconds of one job.
 
     Results of units are the truth; progress reports tell of units that still run. A failed row counts as soon as it is
-    stored, so that nobody computes it again, and it counts once: as units report its fragment, until the fragment's
+    stored, so that no one computes it again, and it counts once: as units report its fragment, until the fragment's
     file says how many there are. `rows_failed_before` are not among them: the table had these failed rows before the
     job, and they stay as they are.
     """
@@ -170,7 +170,7 @@ class JobMetrics:
                 self._before -= self._failed_inherited
 
     def _count_commits_before(self, plan: Plan) -> None:
-        """Count what earlier executors committed and nobody wrote down: what they planned and is planned no more.
+        """Count what earlier executors committed and no one wrote down: what they planned and is planned no more.
 
         With a filter it is not known which rows of the fragments that are left were asked for: then it is left out.
         """
@@ -191,7 +191,7 @@ class JobMetrics:
             rows: Rows that earlier executors had committed of such fragments.
 
         Returns:
-            How many of the rows shown are in none of them: somebody has finished their fragments.
+            How many of the rows shown are in none of them: someone has finished their fragments.
         """
         left = rows + sum(self._shown.values())
         if not left:
@@ -219,7 +219,7 @@ class JobMetrics:
         self.rows_reused = max(0, header.rows_reused - self._safe_before)
 
     def go_on(self, before: Progress) -> None:
-        """Go on with a job that other executors had before: what they did for it counts on.
+        """Continue with a job that other executors had before: what they did for it counts on.
 
         Args:
             before: The job's progress as the last of them wrote it down: with its first plan, or as the job was paused.
@@ -360,7 +360,7 @@ class JobMetrics:
 
     @property
     def failed_elsewhere(self) -> bool:
-        """Tell whether other jobs recorded some of the failures, of rows that failed before or were found stored."""
+        """Return whether other jobs recorded some of the failures, of rows that failed before or were found stored."""
         return bool(self.rows_failed_before) or self._failed.inherited
 
     @property
@@ -415,7 +415,7 @@ class JobMetrics:
         return replace(now, **{name: getattr(self._attempts, name) + getattr(now, name) for name in _SUMS})
 
     def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
-        """Tell whether the rate says something about the rest."""
+        """Return whether the rate says something about the rest."""
         return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:

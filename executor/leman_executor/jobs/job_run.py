@@ -4,7 +4,7 @@ Errors that end a job: that of a failed unit, that of too many failed rows, and 
 
 Which of all tables and views that had one name a job is about: another one that has it by now is left alone.
 
-The begin of a takeover: what an executor does before it goes on with a job that another one had.
+The begin of a takeover: what an executor does before it continues with a job that another one had.
 
 What is common to a backfill and a refresh while they run: what the job manager asks of both, and how they end.
 """
@@ -115,7 +115,7 @@ def incarnation_of(job: Job, planned: str) -> str:
 
 
 async def is_table_replaced(job: Job) -> bool:
-    """Tell whether another table or view has the name of the job's; False where that is not known.
+    """Return whether another table or view has the name of the job's; False where that is not known.
 
     Reads the table.
     """
@@ -266,7 +266,7 @@ class EndingRun(Protocol):
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether the job was asked to stop for good."""
+        """Return whether the job was asked to stop for good."""
         ...
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
@@ -328,7 +328,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     async def replan_and_run(self) -> None:
-        """Go on with a job that was taken over or had to wait for its turn: from the plan on."""
+        """Continue with a job that was taken over or had to wait for its turn: from the plan on."""
         ...
 
     def cancel(self) -> None:
@@ -340,7 +340,7 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def resume(self) -> None:
-        """Let a job that has stopped run again: `replan_and_run` goes on with it."""
+        """Let a job that has stopped run again: `replan_and_run` continues with it."""
         ...
 
 

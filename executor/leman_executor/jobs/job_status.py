@@ -48,11 +48,11 @@ class JobUpdate(NamedTuple):
     events: Sequence[JobEvent] = ()
     """What happened since the sequence that the watcher saw last."""
     events_missing: bool = False
-    """Some of it may be known to nobody any more."""
+    """Some of it may be known to no one any more."""
 
     @property
     def is_last(self) -> bool:
-        """Tell whether the job has ended and nothing follows."""
+        """Return whether the job has ended and nothing follows."""
         return self.job.state.terminal and self.sequence >= last_sequence(self.job.attempt)
 
 
@@ -167,7 +167,7 @@ class JobStatus:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment variables of the job's functions, whose values nobody is told; none once it has ended here."""
+        """Environment variables of the job's functions, whose values no one is told; none once it has ended here."""
         return self._env
 
     def take_env(self, env: Mapping[str, str]) -> None:
@@ -236,7 +236,7 @@ class JobStatus:
         """Say that the job has stopped as it was asked to, first in history, then to the watchers.
 
         Nothing is said of a job that was resumed or cancelled before it had stopped. Where history cannot be written,
-        it says that the job was asked to stop, which whoever takes it over reads as the same.
+        it says that the job was asked to stop, which anyone who takes it over reads as the same.
         """
         if self.lost:
             await self.leave()
@@ -386,7 +386,7 @@ class ChildJobStatus(JobStatus):
 
     @property
     def lost(self) -> bool:
-        """Tell whether the whole job is lost: both are one job."""
+        """Return whether the whole job is lost: both are one job."""
         return self._whole.lost
 
     def lose(self) -> None:

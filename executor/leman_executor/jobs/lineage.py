@@ -2,7 +2,7 @@
 
 Jobs as runs of OpenLineage: what was made of what. Pure.
 
-The way of events of lineage to whoever keeps them: a file, or an HTTP endpoint. No job waits for it.
+The way of events of lineage to anyone who keeps them: a file, or an HTTP endpoint. No job waits for it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class LineageFacts:
 
 
 def run_started_event(job: Job, lineage: LineageFacts, namespace: str, now: float) -> dict[str, Any]:
-    """Return the event of a job that has begun to run, or goes on at another executor."""
+    """Return the event of a job that has begun to run, or continues at another executor."""
     return _event("START" if job.attempt == 1 else "RUNNING", job, lineage, namespace, now)
 
 
@@ -148,7 +148,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LineageSender:
-    """Sends events one after the other from a thread; those that nobody takes are dropped, which is logged seldom."""
+    """Sends events one after the other from a thread; those that no one takes are dropped, which is logged seldom."""
 
     def __init__(self, settings: Lineage) -> None:
         self._settings = settings

@@ -67,7 +67,7 @@ class PartialCadence:
 
     @property
     def never(self) -> bool:
-        """Tell whether there is no such commit at all."""
+        """Return whether there is no such commit at all."""
         return not self._interval
 
     def left(self, since_last: float, stored_bytes: int, new_rows: int) -> float:
@@ -111,7 +111,8 @@ class PartialCommits:
 
     @staticmethod
     def are_for(header: PlanHeader) -> bool:
-        """Tell whether a plan's unfinished fragments can be committed: whatever is stored says of each row what it is.
+        """Return whether a plan's unfinished fragments can be committed: whatever is stored says of each row what it
+        is.
 
         With a filter, or in a retry, rows are left out for other reasons.
         """
@@ -119,7 +120,7 @@ class PartialCommits:
 
     @property
     def never(self) -> bool:
-        """Tell whether there is no such commit at all."""
+        """Return whether there is no such commit at all."""
         return self._cadence.never
 
     async def run(self, until: asyncio.Future[None]) -> None:
@@ -280,10 +281,10 @@ class WorkerFleet:
         self._units.changed.clear()
 
     async def _leave(self, workers: set[asyncio.Future[None]]) -> None:
-        if self._units.silent_workers:  # nobody waits for these
+        if self._units.silent_workers:  # no one waits for these
             await self._services.spark.stop_job(self._status.job.key)
         for worker in workers:
-            worker.cancel()  # nobody has a unit: the Spark job ends by itself, whatever it may still say
+            worker.cancel()  # no one has a unit: the Spark job ends by itself, whatever it may still say
         await asyncio.gather(*workers, return_exceptions=True)
 
     def _refusal(self, worker: asyncio.Future[None]) -> Unavailable | None:
@@ -310,7 +311,7 @@ class UnsettledReasons:
     why: str
     """What was refused or failed, for a person."""
     unusable: bool = False
-    """Some of the refused files would have been as wrong on a table that nobody changed."""
+    """Some of the refused files would have been as wrong on a table that no one changed."""
     overtaken: bool = False
     """All refusals say that another writer of the same column was faster."""
     failing: bool = False
@@ -402,7 +403,7 @@ class PlanExecution:
 
     @property
     def commits_partial_files(self) -> bool:
-        """Tell whether rows may be committed before the others of their fragment."""
+        """Return whether rows may be committed before the others of their fragment."""
         return not self._partial.never
 
     def begin(self) -> None:
@@ -490,7 +491,7 @@ class PlanExecution:
     async def _compute(self) -> None:
         """Run workers until nothing is left to compute.
 
-        Spark restarts a worker that died; when it gives up on one, all are started anew, a few times where none of
+        Spark restarts a worker that died; when it gives up on one, all are restarted, a few times where none of
         them asks for work.
         """
         opened = self._services.dispatcher.open
@@ -557,7 +558,8 @@ class PlanExecution:
         return waits
 
     async def _forget_unusable(self) -> bool:
-        """Keep plans from finding files that were refused as damaged, missing or lacking rows; tell whether one was."""
+        """Keep plans from finding files that were refused as damaged, missing or lacking rows; return whether one
+        was."""
         tasks = PlannedTasks.of(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
         for outcome in unusable:

@@ -33,7 +33,7 @@ def main(requests: socket.socket, parent: int) -> None:
     daemon_startup.expect_pandas()
     gc.collect()
     gc.freeze()
-    # a process has imported what the code was like: whoever changes it and tries again is to see the new one
+    # a process has imported what the code was like: anyone who changes it and tries again is to see the new one
     FunctionPool(requests, preview_run.run_preview, lambda _state: None, (start_threads,), reuses=False).serve(parent)
 
 

@@ -162,12 +162,12 @@ class PlanUnits:
 
     @property
     def worked_off(self) -> bool:
-        """Tell whether no worker has a unit, and there is none to give out."""
+        """Return whether no worker has a unit, and there is none to give out."""
         return not self.with_workers and self.ended
 
     @property
     def ended(self) -> bool:
-        """Tell whether nothing more is to be computed for this plan."""
+        """Return whether nothing more is to be computed for this plan."""
         return self.stopping or self._work_queue.empty or bool(self.trouble)
 
     def hold(self) -> None:
@@ -204,7 +204,7 @@ class PlanUnits:
     def reassign(self, unit: WorkUnit) -> None:
         """Give a silent worker's unit out again, to another worker that replaces it.
 
-        Nobody is blamed. If the silent one comes back after all, whichever file is complete first counts.
+        No one is blamed. If the silent one comes back after all, whichever file is complete first counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
         self._status.note("stall", f"handed out again, as the worker is silent: {describe_rows(rows_in_flight(unit))}")

@@ -126,11 +126,11 @@ def _instead(job: Job) -> str:
             "the source, when CatalogService.AlterMaterializedView has given the column another function, or with "
             "POLICY_FULL"
         )
-    return f"{refreshed} and ended {job.state.value}: refresh the view again, it goes on where the job stopped"
+    return f"{refreshed} and ended {job.state.value}: refresh the view again, it continues where the job stopped"
 
 
 async def _is_own(planner: Planner, job: Job) -> bool:
-    """Tell whether the job computed with the column's function, or with one whose values the column keeps."""
+    """Return whether the job computed with the column's function, or with one whose values the column keeps."""
     return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.backfill)
 
 
@@ -173,7 +173,7 @@ def check_has_failed_rows(job: Job, plan: HasTasks) -> None:
     raise FailedPrecondition(
         "NOTHING_TO_RETRY",
         f"Job {job.job_id} ended {job.state.value}, and no row of {_filled(job)} is marked as failed: "
-        "run the backfill again, it goes on where the job stopped",
+        "run the backfill again, it continues where the job stopped",
         job_id=job.job_id,
     )
 
@@ -393,13 +393,13 @@ class Admission:
         try:
             job = await self._begin(run, plan)
         except BaseException:
-            # where history has it all the same, whoever opens the database takes it over once nobody holds it
+            # where history has it all the same, no matter who opens the database takes it over once no one holds it
             database.jobs.drop(run.status.job.job_id)
             self._supervisor.leave_queue(key)
             try:
                 await run.abandon()
             finally:
-                self._running.runs.pop(key, None)  # until now nobody here takes it for a job that is nobody's
+                self._running.runs.pop(key, None)  # until now no one here takes it for a job that is no one's
                 await self._leases.release(key)
             raise
         if not run.status.lost:

@@ -4,7 +4,7 @@ What registrations of databases say of their jobs: read now and then, and told t
 
 The databases that an embedded system serves: jobs that were left in them are taken over.
 
-The databases that somebody asked this executor for, each with its jobs as history and memory have them.
+The databases that someone asked this executor for, each with its jobs as history and memory have them.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class OpensDatabases(Protocol):
 
 
 async def open_served(manager: OpensDatabases, database: str) -> None:
-    """Open a database; where that fails, whoever asks for its jobs hears of it."""
+    """Open a database; return the error to callers that ask for its jobs."""
     try:
         await manager.open_database(database)
     except LemanError as error:
@@ -251,7 +251,7 @@ class JobDatabase:
         self._ahead = asyncio.create_task(self._look_ahead())
 
     async def _look_ahead(self) -> None:
-        with contextlib.suppress(LemanError):  # whoever asks for failed rows hears of it
+        with contextlib.suppress(LemanError):  # anyone who asks for failed rows is notified
             await self._pages.run(self._row_errors.look_ahead)
 
     def stop_looking(self) -> None:
@@ -306,7 +306,7 @@ class JobDatabases:
         return iter(list(self._databases.values()))
 
     def at(self, path: str) -> JobDatabase:
-        """Return the database of a path, whether or not somebody asked for it before.
+        """Return the database of a path, whether or not someone asked for it before.
 
         Raises:
             InvalidArgument: BAD_DATABASE – the path is empty.

@@ -69,7 +69,7 @@ class Pauses:
         return await self._told(path, run)
 
     async def resume(self, path: str, job_id: str) -> Job:
-        """Have a job wait for its turn again, which goes on where it stopped; one that is not paused stays as it is.
+        """Have a job wait for its turn again, which continues where it stopped; one that is not paused stays as it is.
 
         Raises:
             NotFound, FailedPrecondition, Unavailable: as `pause`.
@@ -91,7 +91,7 @@ class Pauses:
         return run
 
     async def _told(self, path: str, run: JobRun) -> Job:
-        """Write down what became of a job, so that whoever takes it over knows, and return the job.
+        """Write down what became of a job, so that anyone who takes it over knows, and return the job.
 
         Where that cannot be written, it holds all the same as long as this executor lives.
         """
@@ -135,18 +135,18 @@ class JobManager:
         self._admission = Admission(shared, self._supervisor, self._takeovers, self._queries)
 
     def busy(self) -> bool:
-        """Tell whether any job runs or waits for its turn; one that is paused does neither."""
+        """Return whether any job runs or waits for its turn; one that is paused does neither."""
         runs = self._running.runs
         return any(runs[key].status.job.state is not JobState.PAUSED for key in self._running.tasks)
 
     async def measure(self) -> None:
-        """Show and count the jobs to whoever asks for measures, until cancelled."""
+        """Show and count the jobs to anyone who asks for measures, until cancelled."""
         running = self._running
         show_job_gauges(running.runs, self._leases.age, lambda: self._supervisor.queue.waiting)
         await running.measured.follow(running.runs, running.tasks)
 
     def columns(self) -> set[tuple[str, str, str]]:
-        """Return (database, table, column) of all backfills in the databases that somebody asked for."""
+        """Return (database, table, column) of all backfills in the databases that someone asked for."""
         jobs = ((database.path, job) for database in self._databases for job in database.jobs)
         return {(path, job.table, column) for path, job in jobs for column in job.filled}
 
@@ -155,7 +155,7 @@ class JobManager:
         await self._takeovers.open(path)
 
     def forget_database(self, path: str) -> None:
-        """Forget the jobs of a database that is gone: one that is made anew at its path has others."""
+        """Forget the jobs of a database that is gone: one that is made again at its path has others."""
         self._databases.forget(path)
 
     async def follow_limits(self, registry: Registry, seconds: float) -> None:
@@ -163,7 +163,7 @@ class JobManager:
         await job_databases.follow_limits(registry, self._limits, seconds, self._limits_changed)
 
     async def follow_abandoned(self, registry: Registry | None, roots: DatabaseRoots, seconds: float) -> None:
-        """Take over jobs that nobody has, looked for every so many seconds, until it is cancelled."""
+        """Take over jobs that no one has, looked for every so many seconds, until it is cancelled."""
         await AbandonedJobs(self._takeovers, self._leases, registry, roots).follow(seconds)
 
     def _limits_changed(self) -> None:
@@ -214,7 +214,7 @@ class JobManager:
         return await self._queries.get(database, job_id)
 
     def has(self, database: str, job_id: str) -> bool:
-        """Tell whether this executor has the job, or had it when it ended."""
+        """Return whether this executor has the job, or had it when it ended."""
         return self._running.here(job_key(database, job_id)) is not None
 
     async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen

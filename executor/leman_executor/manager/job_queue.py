@@ -10,12 +10,12 @@ those the one with the oldest job. Within the database its callers take turns by
 the oldest is next. Jobs that a limit keeps from running are passed over until they may.
 
 Example: one job runs at once, `lake` has ten jobs of `etl` and one of `ann`, and `shop` asks for one after them all.
-The order is `etl`, `shop`, `ann`, `etl`, …: nobody waits for the ten jobs of somebody else.
+The order is `etl`, `shop`, `ann`, `etl`, …: no one waits for the ten jobs of someone else.
 
-Nobody starves. Say that running jobs end in the order in which they began. A database that waits has no running job
+No one starves. Say that running jobs end in the order in which they began. A database that waits has no running job
 left after as many turns as jobs run at once. From then on only databases come before it that have waited for longer,
-each of them once: whoever comes later, or comes again, has waited for less. The same holds for a caller among the turns
-of its database, unless a limit for each caller keeps jobs of that caller waiting for one another.
+each of them once: anyone who comes later, or comes again, has waited for less. The same holds for a caller among the
+turns of its database, unless a limit for each caller keeps jobs of that caller waiting for one another.
 
 The queue of jobs: some have their turn, others wait for it, in the order of `leman_executor.manager.job_queue`.
 """
@@ -219,7 +219,7 @@ class FairOrder:
         return self._in_line[(database,)]
 
     def may_run(self, job: QueuedJob) -> bool:
-        """Tell whether the limits let one more job of this database and caller run."""
+        """Return whether the limits let one more job of this database and caller run."""
         return len(self._running) < self._limits.running and self._may(job.database) and self._may_for(job.caller)
 
     def _may(self, database: str) -> bool:
@@ -490,7 +490,7 @@ class JobQueue:
         self._forecast = None
 
     def waits(self, key: str) -> bool:
-        """Tell whether the job waits for its turn."""
+        """Return whether the job waits for its turn."""
         return key in self._order.waiting
 
     @property
@@ -521,7 +521,7 @@ class JobQueue:
         return forecast.places[key], 0.0 if start is None else max(start, math.ceil(now))
 
     def _forecast_at(self, now: float) -> _Forecast:
-        """Return the turns to come: made anew where jobs came or went, and each second while it is known how long some
+        """Return the turns to come: made again where jobs came or went, and each second while it is known how long some
         take."""
         forecast = self._forecast
         if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):
@@ -536,7 +536,7 @@ class JobQueue:
         return any(self._duration(job) is not None for job in self._order.running.values())
 
     def close(self) -> None:
-        """Give nobody a turn any more."""
+        """Give no one a turn any more."""
         self._closed = True
 
     def _give_turns(self) -> None:

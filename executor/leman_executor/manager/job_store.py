@@ -105,12 +105,12 @@ class RunningJobs:
         stopping.add_done_callback(self._stopping.discard)
 
     def drop(self, key: str) -> None:
-        """Forget a job that was lost: its run and its task at once, as whoever finds a task looks for its run."""
+        """Forget a job that was lost: its run and its task at once, as anyone who finds a task looks for its run."""
         self.runs.pop(key, None)
         self.tasks.pop(key, None)
 
     def was_lost(self, key: str) -> bool:
-        """Tell whether this executor has lost the job to another one before."""
+        """Return whether this executor has lost the job to another one before."""
         return key in self._lost
 
     async def stopped(self) -> None:
@@ -139,14 +139,14 @@ class HistoryJobStore:
         self._leases = leases
         self._pool = pool
         self.unsaved: dict[str, asyncio.Task[None]] = {}
-        #: None: nobody is told what jobs make of what.
+        #: None: no one is told what jobs make of what.
         self.lineage: LineageReporter | None = None
 
     async def save(self, job: Job) -> Job:
         """See the port; an end that cannot be written now is returned all the same, and written later.
 
-        So is the end of a job that had nothing to do, which nobody wrote down before, where an append is dear and no
-        other executor can be asked for the job.
+        So is the end of a job that had nothing to do, which no one wrote down before, where an append is expensive and
+        no other executor can be asked for the job.
         """
         database = self._databases.of(job)
         known = database.jobs.get(job.job_id)
@@ -172,7 +172,7 @@ class HistoryJobStore:
         if not same_attempt(kept, job):
             self._running.lose(job.key)
         elif kept.state.terminal:
-            if job.state.terminal:  # else it was saved with the end, or after it, which is told by whoever saved that
+            if job.state.terminal:  # otherwise the caller that saved the end reports it
                 self._tell_end(kept)
         elif kept.state is JobState.RUNNING and self.lineage is not None:
             self.lineage.runs(kept, self._lineage_of(kept))
@@ -202,7 +202,7 @@ class HistoryJobStore:
     async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
         """Write a job's end again and again until it is in history.
 
-        The lease is held until then, so that nobody takes over a job that has ended.
+        The lease is held until then, so that no one takes over a job that has ended.
         """
         kept = None
         try:

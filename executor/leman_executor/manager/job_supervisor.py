@@ -254,7 +254,7 @@ class Supervisor:
             beat.cancel()
             self._services.forget_workers(key)
             self.leave_queue(key)
-        await asyncio.wait((beat,))  # else it takes the lease once more that is given up here
+        await asyncio.wait((beat,))  # else it takes the lease again that is given up here
         if key not in self._store.unsaved:
             await self._leases.release(key, ended=self._has_ended(run))
             if self._has_ended(run):
@@ -266,7 +266,7 @@ class Supervisor:
         self.forget_old_runs()
 
     def _has_ended(self, run: JobRun) -> bool:
-        """Tell whether a job has ended, here or at the executor that it was lost to."""
+        """Return whether a job has ended, here or at the executor that it was lost to."""
         known: Job | None = run.status.job
         if run.status.lost:
             known = self._databases.of(run.status.job).jobs.get(run.status.job.job_id)

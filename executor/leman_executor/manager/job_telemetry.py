@@ -43,7 +43,7 @@ class MeasuredJobs:
     """The counts of jobs that were told so far: what a job has more by now is added to the measures.
 
     Counts of a job may fall, as when a worker dies over rows; measures do not. All of them are there from the
-    beginning, at 0: whoever asks how much one has grown would not see the first event of one that begins with it.
+    beginning, at 0: anyone who asks how much one has grown would not see the first event of one that begins with it.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class MeasuredJobs:
                     instruments.JOB_ENDS.add(0, {instruments.JOB_KIND: kind, instruments.JOB_STATE: state.value})
 
     def begin(self, job: Job) -> None:
-        """Take in a job where somebody asks for measures; what executors did for it before, they have told."""
+        """Take in a job where someone asks for measures; what executors did for it before, they have told."""
         if instruments.JOB_ROWS.is_bound:
             self._told[job.key] = _counts(job.progress if job.attempt > 1 else Progress())
 
@@ -83,7 +83,7 @@ class MeasuredJobs:
         instruments.JOB_ENDS.add(1, _state(job))
 
     def forget(self, key: str) -> None:
-        """Forget a job that somebody else has."""
+        """Forget a job that someone else has."""
         self._told.pop(key, None)
 
     async def follow(self, runs: Mapping[str, MeasuredRun], at_work: Collection[str]) -> None:

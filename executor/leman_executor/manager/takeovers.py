@@ -1,9 +1,9 @@
 """Jobs change hands: those whose executor died are looked for and taken over, this executor's are handed back.
 
-Jobs that nobody has: looked for without being asked, so that a dead executor's jobs go on although nobody calls.
+Jobs that no one has: looked for without being asked, so that a dead executor's jobs go on although no one calls.
 
-The leases say which jobs are open and which of them nobody holds. What they forgot, as Redis was emptied, is in the
-histories of registered databases; other databases are looked into when somebody asks for one of their jobs.
+The leases say which jobs are open and which of them no one holds. What they forgot, as Redis was emptied, is in the
+histories of registered databases; other databases are looked into when someone asks for one of their jobs.
 
 The takeover of jobs whose executor died or was stopped, and the return of this executor's jobs when it stops.
 """
@@ -49,7 +49,7 @@ class TakesJobsOver(Protocol):
     """What takes jobs over."""
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
-        """Take over jobs of a database that nobody has."""
+        """Take over jobs of a database that no one has."""
         ...
 
     async def left_in(self, path: str) -> list[str]:
@@ -106,14 +106,14 @@ class AbandonedJobs:
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
-        """Take over the jobs that nobody had in this look and in the one before.
+        """Take over the jobs that no one had in this look and in the one before.
 
         Two looks, as an executor that is late with its lease takes it again when it finds that out.
         """
         noted = await self._leases.open_jobs()
         candidates = self._left | (noted or {})
         free = None if noted is None else await self._leases.without_holder(candidates)
-        if free is None:  # then nobody can tell whether an executor is dead
+        if free is None:  # then no one can tell whether an executor is dead
             self._seen.clear()
             return
         abandoned, self._seen = _by_place(candidates, free & self._seen), free
@@ -224,11 +224,11 @@ class Takeovers:
         task.add_done_callback(lambda _: self.waiting.pop(key, None))
 
     def _is_ours(self, key: str) -> bool:
-        """Tell whether this executor runs the job, or has its end, which history does not have yet."""
+        """Return whether this executor runs the job, or has its end, which history does not have yet."""
         return key in self._running.runs or key in self._store.unsaved
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
-        """Take over jobs of a database that nobody has.
+        """Take over jobs of a database that no one has.
 
         Raises:
             LemanError: the database cannot be read.
@@ -264,7 +264,7 @@ class Takeovers:
                     _log.warning("a job is not taken over yet", job_id=job_id, why=doubt.message)
                 told = True
                 await asyncio.sleep(self._leases.lease_seconds / 3)
-        except LemanError as error:  # whoever asks for the job next tries again, or looks for jobs that nobody has
+        except LemanError as error:  # anyone who asks for the job next tries again, or looks for jobs that no one has
             _log.warning("job not taken over", job_id=job_id, error=str(error))
         except Exception:  # noqa: BLE001 likewise
             _log.exception("job not taken over", job_id=job_id)
@@ -276,8 +276,8 @@ class Takeovers:
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
 
-        Where nobody can tell the values of its environment now, leave it as it is, for whoever looks next, and return
-        why.
+        Where no one can tell the values of its environment now, leave it as it is, for anyone who looks next, and
+        return why.
         """
         key, job = job_key(database.path, job_id), database.jobs.get(job_id)
         if job is not None:
@@ -299,11 +299,11 @@ class Takeovers:
         return None
 
     def _goes_on(self, job: Job) -> bool:
-        """Tell whether a job that is taken over is run again, or may be."""
+        """Return whether a job that is taken over is run again, or may be."""
         return job.state is not JobState.CANCELLING and not self._is_deadly(job)
 
     def _is_deadly(self, job: Job) -> bool:
-        """Tell whether too many executors have died over a job; over one that is at rest nobody did."""
+        """Return whether too many executors have died over a job; over one that is at rest no one did."""
         if job.state in AT_REST or job.state in _PAUSING:
             return False
         return _deaths(job) >= self._services.settings.executor.job_attempts_max
@@ -311,7 +311,7 @@ class Takeovers:
     async def _until_free(self, job: Job) -> None:
         """Wait for the job's lease.
 
-        While Redis cannot be asked, nobody can prove that the executor is dead: then the wait is longer, and longer
+        While Redis cannot be asked, no one can prove that the executor is dead: then the wait is longer, and longer
         with each attempt, so that two executors that live do not take the job from one another.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None

@@ -66,7 +66,7 @@ class _Change:
 
     @property
     def touches(self) -> bool:
-        """Tell whether rows of the view come, go or change."""
+        """Return whether rows of the view come, go or change."""
         return bool(sum(map(len, self.lists)) + len(self.outcome.evict_addresses))
 
     @property
@@ -85,7 +85,7 @@ class IncrementalRefresh:
         """Append, recompute and evict what the source's change asks for.
 
         Where another function version has to compute a column too, that function reads the source at the new version
-        only. So the rows that stay as they are are computed anew with the rest, and the values that the other functions
+        only. So the rows that stay as they are are recomputed with the rest, and the values that the other functions
         gave for them are taken from the view.
         """
         outcome = await self._work.outcome(plan)
@@ -287,7 +287,7 @@ def _gains(plan: RefreshPlan, change: _Change, swaps: int) -> RefreshResult:
 
 
 def _replaces_all(plan: RefreshPlan) -> bool:
-    """Tell whether the view is built anew beside the old one."""
+    """Return whether the view is rebuilt beside the old one."""
     return plan.mode is RefreshMode.FULL
 
 

@@ -2,7 +2,7 @@
 
 Progress of a refresh: its own counts, and those of the backfills of its scratch table.
 
-What a refresh did, over all executors that worked on it: whoever takes a job over goes on counting.
+What a refresh did, over all executors that worked on it: anyone who takes a job over goes on counting.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Step:
     parts: dict[str, JobMetrics] = field(default_factory=dict)
 
     def is_same(self, other: _Step) -> bool:
-        """Tell whether both are about the same rows, as far as can be told before a backfill has begun."""
+        """Return whether both are about the same rows, as far as can be told before a backfill has begun."""
         return (self.committed, self.rows, self.functions) == (other.committed, other.rows, other.functions)
 
     def begin(self, part: JobMetrics, name: str) -> None:
@@ -60,7 +60,7 @@ class _Step:
 
     @property
     def has_all_begun(self) -> bool:
-        """Tell whether all of its functions have begun: what those that wait will cost is not known."""
+        """Return whether all of its functions have begun: what those that wait will cost is not known."""
         return len(self.parts) >= self.functions
 
 

@@ -63,7 +63,7 @@ class RefreshRun:
 
     @property
     def cancelling(self) -> bool:
-        """Tell whether it was asked to stop for good."""
+        """Return whether it was asked to stop for good."""
         return self._work.cancelling
 
     @property
@@ -277,7 +277,7 @@ class RefreshRun:
     async def ended_soon(self, plan: RefreshPlan) -> bool:
         """End the job where it appends or evicts few rows and calls no function, see `JobRun`.
 
-        Its commit says that it was this job's, for whoever is given the same request where this executor dies.
+        Its commit says that it was this job's, for anyone who is given the same request where this executor dies.
         """
         if not self._may_end_soon(plan):
             return False

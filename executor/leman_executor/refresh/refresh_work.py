@@ -4,7 +4,7 @@ Which of all tables that had its name a refresh reads: another one that has it b
 
 What the steps of a refresh share: its job's status and counts, the scratch table, and the writing of files.
 
-Keeps the list of a view's failed rows right: whoever fills, changes or evicts rows says which of them failed.
+Keeps the list of a view's failed rows right: anyone who fills, changes or evicts rows says which of them failed.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ from leman_executor.scheduling.dispatcher import Cancelled
 
 
 def plans_another_source(job: Job, plan: RefreshPlan) -> bool:
-    """Tell whether a plan goes to the version of the job's first plan, by its number, and that is another table's."""
+    """Return whether a plan goes to the version of the job's first plan, by its number, and that is another table's."""
     same_number = plan.target_version == job.refresh.src_version
     return bool(job.source_incarnation) and same_number and plan.target_incarnation != job.source_incarnation
 
 
 def is_source_replaced(job: Job) -> bool:
-    """Tell whether another table has the name of the source that the job began with; False where that is not known.
+    """Return whether another table has the name of the source that the job began with; False where that is not known.
 
     Reads the view and the source.
     """
@@ -161,11 +161,11 @@ class RefreshWork:
             return
         if not (plan.create_placeholders_again or plan.unset or plan.stale):
             task = asyncio.create_task(retry_in_thread(row_outcome, plan, partial(self._source, plan)))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps no one waits for it
             self._ahead = plan, task
 
     def _source(self, plan: RefreshPlan, uri: str, version: int) -> SourceRows:
-        """Return a version of the source, opened once for all steps that go on with it; for many threads. Blocking.
+        """Return a version of the source, opened once for all steps that continue with it; for many threads. Blocking.
 
         Raises:
             Aborted: TABLE_REPLACED – the source is another one than that of the plan.
@@ -190,7 +190,7 @@ class RefreshWork:
         """
         if self._recording is None or self._recording[0] is not plan:
             task = asyncio.create_task(self._recorded(plan))
-            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps nobody waits for it
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())  # perhaps no one waits for it
             self._recording = plan, task
         return self._recording[1]
 
@@ -209,7 +209,7 @@ class RefreshWork:
         """Return what `outcome` does; None where that takes long: `outcome` has what was begun.
 
         Raises:
-            LemanError: as `outcome`, which then begins anew.
+            LemanError: as `outcome`, which then starts again.
         """
         self.prefetch(plan)
         if self._ahead is None:
@@ -272,11 +272,11 @@ class RefreshWork:
             await begin_attempt_at(self.services.commits, self.status.job, uri)
         self._scratch_in_use = scratch
         if found:
-            self.status.note("collected", "found the scratch table of a refresh that was cut short: going on with it")
+            self.status.note("collected", "found the scratch table of a refresh that was cut short: continuing with it")
         return scratch
 
     async def scratch_is_lost(self) -> bool:
-        """Tell whether another refresh dropped the scratch table that this one worked with."""
+        """Return whether another refresh dropped the scratch table that this one worked with."""
         return self._scratch_in_use is not None and not await run_in_job_thread(self._scratch_in_use.is_there)
 
     async def drop_scratch(self) -> None:
@@ -364,7 +364,7 @@ class RefreshWork:
 
 
 def _is_dropped(uri: str) -> bool:
-    """Tell whether a view is gone; a table may have its name by now."""
+    """Return whether a view is gone; a table may have its name by now."""
     try:
         return not is_view(LanceTables().snapshot(uri).metadata)
     except NotFound:

@@ -9,7 +9,7 @@ ids are compared range by range.
 
 The rows that a view has, by the row ids of its source.
 
-Which rows of a view a refresh has to append, compute anew or evict.
+Which rows of a view a refresh has to append, recompute or evict.
 
 Reads only what the changes of the source require: the row ids of fragments that differ, the filter's columns of new or
 changed rows, and the view's row ids where something was removed or changed.
@@ -341,7 +341,7 @@ def row_outcome(plan: RefreshPlan, source: OpenSource = SourceRows) -> RowOutcom
 
 
 def every_row(plan: RefreshPlan) -> RowOutcome:
-    """Return an outcome in which all rows of the view are computed anew where they are; reads nothing of the source."""
+    """Return an outcome in which all rows of the view are recomputed where they are; reads nothing of the source."""
     ids, addresses = view_row_ids(plan.uri, plan.version)
     order = np.argsort(addresses)
     return RowOutcome(
@@ -354,7 +354,7 @@ def every_row(plan: RefreshPlan) -> RowOutcome:
 
 
 def with_all_others(plan: RefreshPlan, outcome: RowOutcome) -> RowOutcome:
-    """Return the outcome with the rows that stay as they are computed anew too."""
+    """Return the outcome with the rows that stay as they are recomputed too."""
     ids, addresses = view_row_ids(plan.uri, plan.version)
     stay = ~isin_sorted(outcome.evict_ids, ids)
     order = np.argsort(addresses[stay])

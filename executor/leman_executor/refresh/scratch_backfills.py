@@ -131,7 +131,7 @@ def equal_inputs(
 
 
 def _can_be_compared(rows: SourceRows, inputs: Sequence[str]) -> bool:
-    """Tell whether inputs are read with their bytes; of a blob inside of another column its place is read."""
+    """Return whether inputs are read with their bytes; of a blob inside of another column its place is read."""
     schema = rows.dataset.schema
     fields = [schema.field(path.split(".")[0]) for path in inputs]
     return not any(holds_blob(field.type) for field in fields)
@@ -340,7 +340,7 @@ def _key(task: FragmentTask, offsets: Ints) -> str:
     return keys.range_key(prefix, task.fragment_id, covered)
 
 
-#: The source was cleaned up, or the scratch table is gone or being created anew by another refresh: plan again.
+#: The source was cleaned up, or the scratch table is gone or being recreated by another refresh: plan again.
 _PASSING = frozenset({"SOURCE_VERSION_NOT_FOUND", "SOURCE_ROW_GONE", "COLUMN_NOT_DEFINED"})
 #: `__source_row_id` is a scratch table's first column.
 _ROW_ID_FIELD = 0

@@ -1,6 +1,6 @@
 """Which rows of a source are the same in two versions, wherever they lie, without reading a value.
 
-Tells whether Lance's `_row_last_updated_at_version` of rows can be relied on between two versions.
+Shows whether Lance's `_row_last_updated_at_version` of rows can be relied on between two versions.
 
 It is moved by updates, by DataReplacement, and by a Merge that gives a fragment other files. It is not moved by what
 changes the schema alone (a column that is dropped and added again empty can get the same field id), by an Update that
@@ -15,7 +15,7 @@ the one that compaction wrote (`leman_core.model.row_states`): all others are st
 
 Tells which rows of a source are the same in two versions, as far as a view reads them, without reading a value.
 
-Three things tell, the cheapest first; a row for which none does counts as changed, and is computed anew:
+Three things tell, the cheapest first; a row for which none does counts as changed, and is recomputed:
 
 1. Lance's `_row_last_updated_at_version` is the same in both versions. It cannot be relied on where a version in
    between may have changed values without moving it (`row_versions.is_silent`).
@@ -68,7 +68,7 @@ _HARMLESS = HOUSEKEEPING | {
 
 
 def may_hide_updates(dataset: lance.LanceDataset, other: int, columns: Collection[str]) -> bool:
-    """Tell whether values of the columns may have changed without moving `_row_last_updated_at_version`.
+    """Return whether values of the columns may have changed without moving `_row_last_updated_at_version`.
 
     Looks at the versions between `other` and that of `dataset`; True also where the history does not tell.
     """
@@ -381,13 +381,13 @@ class UnchangedRows:
 
     @cached_property
     def _other_columns(self) -> bool:
-        """Tell whether a name means another column now: its values may be in the same file."""
+        """Return whether a name means another column now: its values may be in the same file."""
         ids = [{f.name: f.field_ids for f in side.fields} for side in (self._base, self._target)]
         return any(ids[0].get(c) != ids[1].get(c) for c in self._columns)
 
     @cached_property
     def _changed_silently(self) -> bool:
-        """Tell whether `_row_last_updated_at_version` may be the same for rows with other values."""
+        """Return whether `_row_last_updated_at_version` may be the same for rows with other values."""
         return self._other_columns or may_hide_updates(self._dataset, self._plan.definition.base_version, self._columns)
 
     def _only_moved(self, pairs: RowPairs, asked: Mask) -> Mask:

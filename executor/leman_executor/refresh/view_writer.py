@@ -70,12 +70,12 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class FragmentRowsToCompute:
-    """Rows of one fragment of the view that are computed anew."""
+    """Rows of one fragment of the view that are recomputed."""
 
     fragment_id: int
     #: Physical offsets, ascending.
     offsets: Ints
-    #: The place of the first of them among all rows that are computed anew.
+    #: The place of the first of them among all rows that are recomputed.
     first: int
 
 
@@ -232,7 +232,7 @@ class ViewWriter:
         )
 
     def swap(self, fragment_id: int, offsets: Ints, rows: ScratchValues) -> StagedFile:
-        """Write a file for a fragment of which the rows at `offsets` (ascending) were computed anew.
+        """Write a file for a fragment of which the rows at `offsets` (ascending) were recomputed.
 
         The others keep their values.
         """

@@ -357,7 +357,7 @@ MOST_LOST = 32
 MOST_BROKEN = 32
 _NOTHING = ServerAnswers()
 _NEXT = (
-    "See in the servers' own logs why they end or hang up; once that is mended, run the job again: it computes these "
+    "See in the servers' own logs why they end or hang up; once that is fixed, run the job again: it computes these "
     "rows. Where a fragment was finished before the job ended, its rows count as failed (`row_states`): retry them. "
     "Finished work is kept"
 )

@@ -172,7 +172,7 @@ def without_secrets(chosen: Mapping[str, str]) -> dict[str, str]:
 
 
 def startup_error(chosen: Mapping[str, str]) -> str:
-    """Start a JVM that failed to start once more, and return its output about the failure; empty if there is none.
+    """Start a JVM that failed to start again, and return its output about the failure; empty if there is none.
 
     If it comes up after all it ends at once, because its standard input is closed. Blocks for seconds.
     """

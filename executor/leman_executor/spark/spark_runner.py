@@ -597,7 +597,7 @@ class SparkRunner:
             raise Unavailable("SPARK_FAILED", f"Spark gave up on a task: {why}. Finished work is kept.") from error
         finally:
             context.clearJobTags()
-            # the thread goes on to other jobs, which must not get this one's secret and environment
+            # the thread continues to other jobs, which must not get this one's secret and environment
             cleared: Any = None
             context.setLocalProperty(WORKER_TASK, cleared)
 

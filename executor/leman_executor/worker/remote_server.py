@@ -189,7 +189,7 @@ class Stream:
 
 @contextlib.contextmanager
 def cancelled_after(seconds: float, reader: flight.FlightStreamReader) -> Iterator[threading.Event]:
-    """Cancel a stream if its server is silent for too long in this block; the event tells whether it was cancelled."""
+    """Cancel a stream if its server is silent for too long in this block; the event shows whether it was cancelled."""
     cancelled = threading.Event()
 
     def cancel() -> None:

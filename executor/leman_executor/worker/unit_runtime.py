@@ -283,7 +283,7 @@ class UnitMetrics:
 Result = TypeVar("Result")
 
 _TARGET_SECONDS = 0.1
-#: Memory beyond the allocators' limits is mapped anew on each allocation, so larger slices are slower.
+#: Memory beyond the allocators' limits is mapped again on each allocation, so larger slices are slower.
 _TARGET_BYTES = 16 << 20
 _GROWTH = 4
 #: A function that takes one row at a time loses nothing by starting with one row, which may take seconds.

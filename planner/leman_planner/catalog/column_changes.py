@@ -181,7 +181,7 @@ def inputs_asked(
 
 
 def is_same(udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot) -> bool:
-    """Tell whether a column is computed by this function, from these columns."""
+    """Return whether a column is computed by this function, from these columns."""
     return bound.function == (udf.name, udf.version) and input_names(bound, table) == _names(inputs)
 
 

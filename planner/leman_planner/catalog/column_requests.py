@@ -185,7 +185,7 @@ class ColumnRequests:
         return []
 
     def _is_there(self, request: ColumnRequest, table: TableSnapshot, column: NewColumn) -> bool:
-        """Tell whether a column is compared with that of the table; what this very request made is added again."""
+        """Return whether a column is compared with that of the table; what this very request made is added again."""
         field = table.column(column.name)
         bound = None if field is None else binding.read(field.arrow)
         if bound is None or request.on_change is OnChange.REFUSE_ANY:

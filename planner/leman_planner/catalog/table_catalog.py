@@ -228,7 +228,7 @@ class Catalog:
             if column.input_columns:
                 inputs = column_checks.find_inputs(column.input_columns, udf, snapshot)
             else:
-                own = (udf.name, udf.version) == bound.function  # it may be damaged: then it is registered anew here
+                own = (udf.name, udf.version) == bound.function  # it may be damaged: then it is registered again here
                 before = udf if own else registry.find_expected(bound.udf_name, bound.udf_version)
                 inputs = inputs_of(snapshot, bound, udf, before)
             check_inputs(column.name, inputs, udf)
@@ -310,7 +310,7 @@ def _policy(column: NewColumn, registry: UdfRegistry, made: UdfDefinition) -> Er
         return column.error_policy
     try:
         stored = registry.find(made.name, made.version)
-    except DataLoss:  # it is registered anew
+    except DataLoss:  # it is registered again
         return made.error_policy
     return made.error_policy if stored is None else stored.error_policy
 

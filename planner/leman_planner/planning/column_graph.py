@@ -66,7 +66,7 @@ def columns_read(table: TableSnapshot, column: str) -> list[str]:
 
 
 def is_computed(table: TableSnapshot, column: str) -> bool:
-    """Tell whether a function computes a column, as far as can be told."""
+    """Return whether a function computes a column, as far as can be told."""
     return _bound(table, column) is not None
 
 
@@ -78,7 +78,7 @@ def _bound(table: TableSnapshot, column: str) -> ColumnBinding | None:
     field = table.column(column)
     try:
         return None if field is None else binding.read(field.arrow)
-    except UNREADABLE:  # whoever computes that column hears of it
+    except UNREADABLE:  # anyone who computes that column is notified
         return None
 
 

@@ -6,7 +6,7 @@ That is so where a compaction wrote the column's file, and where an input is a c
 
 A compacted fragment holds the live rows of older ones, in their order, in a file whose name says nothing. What is known
 of the older fragments holds for their rows there: by the names of their files, by row states, by what an earlier run
-recorded, or, where a compaction made them too, in the same way once more.
+recorded, or, where a compaction made them too, in the same way again.
 
 Fragment 0 (rows a b c, all computed by this version, b deleted) and fragment 1 (rows d e, nothing computed) became
 fragment 5, which holds a c d e. Its states are those of the live rows, one fragment after the other: computed,
@@ -16,17 +16,17 @@ Where a computed column that is an input got another file, that file lists its p
 from each (`leman_core.model.row_states`). The tracer looks at the fragment as it was with a predecessor: what is
 known of the rows then still holds for those that do not differ (`docs/decisions/0054-stale-by-rows.md`).
 
-Decide which stored rows are to be stored anew, and where. Pure: the reader is asked for what has to be read.
+Decide which stored rows are to be stored again, and where. Pure: the reader is asked for what has to be read.
 
 A plan cannot use checkpoints and finished files of fragments that compaction took away, nor files that another
-function's replaced, nor what was computed from files that its inputs had before. Their rows are stored once more, as
+function's replaced, nor what was computed from files that its inputs had before. Their rows are stored again, as
 checkpoints under the fragments that have them now (`MigratedRows`); the next plan finds them there. A file that was
 replaced is not installed again: `cleanup_old_versions` may delete it at any moment.
 
 Where a row went: the live rows of the old fragments lie in the new one in their order. Fragment 0 has rows 0 to 9 of
 which 3 is deleted, fragment 1 rows 0 to 4, and both became fragment 7. The checkpoint of rows 4 to 9 of fragment 0 then
 covers rows 3 to 8 of fragment 7, and that of rows 0 to 4 of fragment 1 rows 9 to 13. Where fragment 7 was compacted
-again, the walk goes on from it.
+again, the walk continues from it.
 
 Where a computed column is an input and got another file, that file says which rows differ
 (`leman_core.model.row_states`): stored values of the others are good still.
@@ -112,7 +112,7 @@ class _Rows:
 
     @property
     def are_known(self) -> bool:
-        """Tell whether anything is known of any of the rows."""
+        """Return whether anything is known of any of the rows."""
         return bool(self.states if isinstance(self.states, int) else self.states.any())
 
 
@@ -548,7 +548,7 @@ class CheckpointMigrator:
             yield _Source(key, _NO_FILTER if whole else keys.md5(f"rows of {record.file}"), ranges)
 
     def _is_about(self, record: FragmentRecord, fragment: Fragment) -> bool:
-        """Tell whether a record has values of this function version and these inputs, for any column."""
+        """Return whether a record has values of this function version and these inputs, for any column."""
         udf, name = self._resolved.udf, keys.parse_column_file_name(record.file)
         wanted = keys.fingerprint(udf.name, udf.version, record.column_id, self._resolved.input_pairs(fragment))
         return (

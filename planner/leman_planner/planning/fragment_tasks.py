@@ -400,7 +400,7 @@ class _Prefixes(dict[str, str]):
 
 
 def _settles(resolved: ResolvedRequest, status: FragmentStatus, decision: ReuseDecision) -> bool:
-    """Tell whether checkpoints of the same filter say of all rows of their range what is to become of them."""
+    """Return whether checkpoints of the same filter say of all rows of their range what is to become of them."""
     if resolved.failed_only:
         return True  # the file whose rows the filter reads is part of its identity
     # rows beside the filter keep the values of another function's file: what has them of this one settles nothing
@@ -471,7 +471,7 @@ def _usable(
     record: FragmentRecord,
     states: StateSummary | None,
 ) -> bool:
-    """Tell whether a finished file may be committed as it is for this request."""
+    """Return whether a finished file may be committed as it is for this request."""
     name = keys.parse_column_file_name(record.file)
     ids = set(record.output_field_ids)
     if (
@@ -495,7 +495,7 @@ def _usable(
 
 
 def _covers(states: StateSummary | None, filter_id: str) -> bool:
-    """Tell whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
+    """Return whether nothing is left to do in a partial file, for a filter (empty: for all rows)."""
     if states is None:
         return False
     return states.untouched + states.failed_older == 0 or filter_id in states.filters

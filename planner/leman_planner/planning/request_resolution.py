@@ -112,12 +112,12 @@ class ResolvedRequest:
 
     @property
     def selective(self) -> bool:
-        """Tell whether some rows are left out: by a filter, or by a version that may lack rows."""
+        """Return whether some rows are left out: by a filter, or by a version that may lack rows."""
         return bool(self.filter.where) or self.past is not None
 
     @property
     def tells_versions(self) -> bool:
-        """Tell whether keys hold numbers of versions, which mean other rows in a copy that went on by itself."""
+        """Return whether keys hold numbers of versions, which mean other rows in a copy that went on by itself."""
         return self.past is not None or self.filter.reads_versions
 
     @property
@@ -148,7 +148,7 @@ class ResolvedRequest:
         return () if read is None else read.files_of(self._inputs)
 
     def is_past(self, fragment: Fragment) -> bool:
-        """Tell whether values are to be computed from other inputs than the fragment has now."""
+        """Return whether values are to be computed from other inputs than the fragment has now."""
         if self.past is None:
             return False
         then = self.past.same.get(fragment.fragment_id)
@@ -293,7 +293,7 @@ def check_spec(spec: BackfillSpec) -> None:
 
 
 def check_format(table: TableSnapshot) -> None:
-    """Refuse a table in Lance's first file format: a column can be added to it only by writing it anew.
+    """Refuse a table in Lance's first file format: a column can be added to it only by writing it again.
 
     Raises:
         FailedPrecondition: FILE_FORMAT_NOT_SUPPORTED.
@@ -303,7 +303,7 @@ def check_format(table: TableSnapshot) -> None:
         raise FailedPrecondition(
             "FILE_FORMAT_NOT_SUPPORTED",
             f"Table {table.uri} is written in Lance's file format {written}, and computed columns need 2.0 at least. "
-            "Write it anew: lance.write_dataset(lance.dataset(uri), new_uri, data_storage_version='stable')",
+            "Write it again: lance.write_dataset(lance.dataset(uri), new_uri, data_storage_version='stable')",
             uri=table.uri,
             file_format=written,
         )
@@ -417,7 +417,7 @@ def inputs_of(
 
 
 def _bound_inputs(table: TableSnapshot, bound: ColumnBinding) -> tuple[TableField, ...]:
-    # A renamed column keeps its id; one that was cast or made anew has another id under the old name.
+    # A renamed column keeps its id; one that was cast or made again has another id under the old name.
     found = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
     missing = [i.name for i, field in zip(bound.inputs, found, strict=True) if field is None]
     if missing:
@@ -474,7 +474,7 @@ def _rows_moved(old: TableSnapshot) -> FailedPrecondition:
     return FailedPrecondition(
         "READ_VERSION_ROWS_MOVED",
         f"Rows of version {old.version} lie in other fragments now, and the table's row ids are not stable: nothing "
-        "tells which they are. Leave read_version out, or write the table anew with stable row ids",
+        "tells which they are. Leave read_version out, or write the table again with stable row ids",
         read_version=old.version,
     )
 
@@ -485,7 +485,7 @@ def _input_then(column: TableField, names: Mapping[int, str], old: TableSnapshot
         raise FailedPrecondition(
             "READ_VERSION_INPUT_MISSING",
             f"Version {old.version} does not have the column '{column.name}' that is to be read: it was added, cast or "
-            "made anew since. Leave read_version out, or name a later version",
+            "made again since. Leave read_version out, or name a later version",
             column=column.name,
             read_version=old.version,
         )

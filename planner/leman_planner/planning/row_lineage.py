@@ -19,8 +19,8 @@ looked for, and it is right if the inputs are what they were. A plan reads no va
 versions in which the rows were current, and the executor compares (`docs/decisions/0055-equal-inputs.md`).
 
 The table's history is walked back from the version that is planned for. Each transaction that wrote a file of the
-column, or of one of its inputs, leads to the fragments of the version before. The walk goes on from those that were not
-current there either.
+column, or of one of its inputs, leads to the fragments of the version before. The walk continues from those that were
+not current there either.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def trace_files(resolved: ResolvedRequest, statuses: Statuses, store: Checkpoint
 
 
 def is_compared(resolved: ResolvedRequest, store: CheckpointStore) -> Callable[[FragmentStatus], bool]:
-    """Return what tells whether the rows of a fragment's file were compared with earlier versions already."""
+    """Return what shows whether the rows of a fragment's file were compared with earlier versions already."""
     archive = _Archive(resolved, store)
 
     def compared(status: FragmentStatus) -> bool:
@@ -299,7 +299,7 @@ class _FilePositions:
 
     @property
     def have_values(self) -> bool:
-        """Tell whether one of the fragments has a file of the column."""
+        """Return whether one of the fragments has a file of the column."""
         return any(place.compared.status.reason is not Reason.MISSING for place in self._all)
 
     def add(self, places: Iterable[_FilePosition]) -> None:
@@ -430,7 +430,7 @@ class UnchangedInputs:
                 yield self._place(compared, fragment, same_offsets=same_offsets)
 
     def _others_wrote(self, status: FragmentStatus) -> bool:
-        """Tell whether others wrote the rows, or did before a filter left them out of a file that replaced it."""
+        """Return whether others wrote the rows, or did before a filter left them out of a file that replaced it."""
         if status.reason is not Reason.PARTIAL:
             return status.reason in _WRITTEN
         earlier = column_files.read_predecessors(self._resolved.table.uri, status.current_file)
@@ -497,7 +497,7 @@ def _may_have_older_rows(fragments: FragmentColumns, wanted: Mask) -> Mask:
 
 
 def _is_foreign(file: str) -> bool:
-    """Tell whether a data file is none that a job wrote for a column."""
+    """Return whether a data file is none that a job wrote for a column."""
     return keys.parse_column_file_name(file) is None
 
 

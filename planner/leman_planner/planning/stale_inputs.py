@@ -94,7 +94,7 @@ def states_of(resolved: ResolvedRequest, status: FragmentStatus) -> States:
 
 
 def _of_partial_file(resolved: ResolvedRequest, status: FragmentStatus) -> States:
-    """Return the states of a partial file. One that cannot be read counts for nothing: it is computed again."""
+    """Return the states of a partial file. One that cannot be read counts needlessly: it is computed again."""
     name = keys.parse_column_file_name(status.current_file)
     try:
         buffer = column_files.read_states_buffer(resolved.table.uri, status.current_file)
@@ -159,7 +159,7 @@ class StaleInputs:
         return tuple(StaleInput(name, rows) for name, rows in counted if rows)
 
     def _rows(self, table: TableSnapshot, name: str, where: str) -> int:
-        with contextlib.suppress(LemanError):  # its function is not there: nobody can make it current, or tell
+        with contextlib.suppress(LemanError):  # its function is not there: no one can make it current, or tell
             resolved = self._resolve(table, name)
             statuses = self._statuses(resolved)
             states = self._read_states(resolved, statuses)

@@ -55,7 +55,7 @@ class ViewState:
 
 
 def foreign_fragments(view: TableSnapshot) -> list[Fragment]:
-    """Return the fragments whose files have names that Leman did not give: compaction or somebody else wrote them."""
+    """Return the fragments whose files have names that Leman did not give: compaction or someone else wrote them."""
     column = _is_set_id(view)
     return [f for f in with_rows(view) if not f.file_of(column).startswith((PLACEHOLDER_FILE_PREFIX, VIEW_FILE_PREFIX))]
 
@@ -194,7 +194,7 @@ def broken_link(case: Case) -> RefreshReason | None:
 
 
 def _is_one_table(base: TableSnapshot, case: Case) -> bool:
-    """Tell whether the target has files of the recorded version, or they were compacted in its history.
+    """Return whether the target has files of the recorded version, or they were compacted in its history.
 
     A file's name is used only once, so that one file in common is enough.
     """
@@ -210,9 +210,9 @@ def _check_row_ids(case: Case, broken: RefreshReason | None) -> None:
     if case.definition.format.value > 1 and case.target.stable_row_ids:
         return
     if case.target.stable_row_ids and broken is RefreshReason.SOURCE_REPLACED:
-        problem, advice = "its source was made anew", "Drop the view and create it again"
+        problem, advice = "its source was made again", "Drop the view and create it again"
     elif case.definition.format.value > 1 or broken is RefreshReason.SOURCE_REPLACED:
-        problem = "its source was made anew without stable row IDs"
+        problem = "its source was made again without stable row IDs"
         advice = (
             "Make the source with stable row IDs (TableService.CreateTable does), then drop the view and create it "
             "again"
@@ -272,7 +272,7 @@ def _first_fill(case: Case, broken: RefreshReason | None, state: ViewState) -> _
 
 
 def _created_by(view: TableSnapshot, rows: int) -> bool:
-    """Tell whether the fragments have exactly so many rows each, the last one the rest."""
+    """Return whether the fragments have exactly so many rows each, the last one the rest."""
     sizes = [fragment.physical_rows for fragment in with_rows(view)]
     return all(size == rows for size in sizes[:-1]) and all(size <= rows for size in sizes[-1:])
 
@@ -281,7 +281,7 @@ def _full(case: Case, reason: RefreshReason) -> _Decision:
     version = case.definition.base_version
     why = {
         RefreshReason.FORCED: "A full refresh was asked for",
-        RefreshReason.SOURCE_REPLACED: "The source was dropped and made anew under its name",
+        RefreshReason.SOURCE_REPLACED: "The source was dropped and made again under its name",
         RefreshReason.SOURCE_HISTORY_LOST: f"Version {version} of the source, which the view is right for, "
         "was cleaned away, so that what changed since cannot be told",
     }[reason]
@@ -455,7 +455,7 @@ def _nearest(step: _Step, states: Sequence[EarlierState], here: int | None) -> I
 
 
 def _is_restored(case: Case, found: Sequence[SourceChange]) -> bool:
-    """Tell whether a later version of the source has what looks older than the view.
+    """Return whether a later version of the source has what looks older than the view.
 
     That is: fragments with ids that were given out before, deleted rows that are back, or columns with other files,
     which may be those of before.

@@ -72,7 +72,7 @@ class ExternalWrite:
 
 
 def external_write(uri: str, version: int) -> ExternalWrite | None:
-    """Return the newest write of somebody else up to a version, since Leman last wrote rows of a view.
+    """Return the newest write of someone else up to a version, since Leman last wrote rows of a view.
 
     What was before that, an earlier refresh judged. Compaction, indexes, configuration and a restored version of the
     view itself do not count.
@@ -311,7 +311,7 @@ def _check_spec(spec: RefreshSpec) -> None:
 
 
 def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
-    """Refuse to go on from rows that somebody else wrote; a full refresh takes no row of the view over.
+    """Refuse to continue from rows that someone else wrote; a full refresh takes no row of the view over.
 
     Raises:
         FailedPrecondition: EXTERNAL_WRITES.
@@ -322,8 +322,8 @@ def _check_external(view: TableSnapshot, policy: RefreshPolicy) -> None:
     if found is not None:
         raise FailedPrecondition(
             "EXTERNAL_WRITES",
-            f"Version {found.version} of the view was written by somebody else ({found.operation}): its rows may not "
-            f"be those of its query any more. Restore version {found.before}, or build all rows anew with "
+            f"Version {found.version} of the view was written by someone else ({found.operation}): its rows may not "
+            f"be those of its query any more. Restore version {found.before}, or build all rows again with "
             "POLICY_FULL",
             version=found.version,
             operation=found.operation,
@@ -347,7 +347,7 @@ def _compactions(definition: ViewDefinition, target: TableSnapshot) -> Sequence[
 
 def set_rows_of(view: TableSnapshot) -> dict[int, int]:
     """Count, by fragment id, the rows with values in fragments of a view of which the names of files do not tell."""
-    if view.column(IS_SET) is None:  # somebody dropped it
+    if view.column(IS_SET) is None:  # someone dropped it
         return {}
     others: Sequence[int] = [fragment.fragment_id for fragment in foreign_fragments(view)]
     return set_rows(view.uri, view.version, others) if others else {}

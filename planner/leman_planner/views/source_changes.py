@@ -89,7 +89,7 @@ def _trace(groups: dict[_State, _Group], rewrite: Rewrite, fields: Sequence[int]
 
 
 def _is_whole(rewrite: Rewrite, fields: Sequence[int]) -> bool:
-    """Tell whether the new fragments have all rows and fields of the old ones."""
+    """Return whether the new fragments have all rows and fields of the old ones."""
     if sum(f.live_rows for f in rewrite.old) != sum(f.live_rows for f in rewrite.new):
         return False
     held = {i for f in rewrite.old for i in fields if f.file_of(i)}
@@ -165,7 +165,7 @@ def _kinds(old: Fragment | None, new: Fragment, ids: Sequence[int], new_ids: Seq
 
 
 def _same_rows(old: Fragment, new: Fragment) -> bool:
-    """Tell whether both hold the same rows, deletions aside.
+    """Return whether both hold the same rows, deletions aside.
 
     An overwritten or restored table gives ids of fragments again: then they share no file.
     """
@@ -181,7 +181,7 @@ def _same_values(old: Fragment, new: Fragment, ids: Sequence[int], new_ids: Sequ
 
 
 def _same_column(old: Fragment, new: Fragment, before: int, now: int) -> bool:
-    """Tell whether both have the same values of a column.
+    """Return whether both have the same values of a column.
 
     Another column that took the name may be in the same file; where neither is in any file, both are NULL.
     """
@@ -207,7 +207,7 @@ def check_view(view: TableSnapshot, definition: ViewDefinition) -> None:
         problem = f"columns {', '.join(more)} were added, which its query does not have. Drop them"
     else:
         return
-    raise FailedPrecondition("EXTERNAL_WRITES", f"The view was changed by somebody else: {problem}", table=view.uri)
+    raise FailedPrecondition("EXTERNAL_WRITES", f"The view was changed by someone else: {problem}", table=view.uri)
 
 
 def check_source(
@@ -267,7 +267,7 @@ def _recorded(
 
 
 def _same_field_values(before: pa.Field, now: pa.Field) -> bool:
-    """Tell whether the view can hold both in one column. It keeps blobs of any form as plain ones."""
+    """Return whether the view can hold both in one column. It keeps blobs of any form as plain ones."""
     if is_blob(before) or is_blob(now):
         return is_blob(before) and is_blob(now)
     return column_checks.same_type(before.type, now.type)

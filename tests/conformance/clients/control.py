@@ -66,7 +66,7 @@ class Control:
                 self._begin_turn(self._cases[name])
                 self._stories[name] = Story(self._cases[name], self._services, self._run, self._proxy)
             told = self._stories[name].go_on(asked.get("result"))
-        except Exception:  # noqa: BLE001 - a bug of the harness fails the case, whoever runs it
+        except Exception:  # noqa: BLE001 - a bug of the harness fails the case, no matter who runs it
             told = {"outcome": "failed", "detail": traceback.format_exc()}
         if "step" not in told:
             self._end_turn()

@@ -108,7 +108,11 @@ def _told_by(command: list[str], language: Language, deadline: float) -> tuple[d
                 try:
                     told = json.loads(line)
                     outcomes[told["case"]] = Outcome(told["outcome"], told.get("detail", ""))
-                except (ValueError, TypeError, KeyError):  # whatever wrote this, it is for whoever reads of a failure
+                except (
+                    ValueError,
+                    TypeError,
+                    KeyError,
+                ):  # whatever wrote this, it is for anyone who reads of a failure
                     strays.append(line.decode(errors="replace"))
         except queue.Empty:
             hung = True

@@ -117,7 +117,7 @@ class Proxy:
         return f"{HOST}:{self._ports[name]}"
 
     def go_away(self, name: str, seconds: float) -> None:
-        """Nobody listens at the address of a service for so long; connections that there are break."""
+        """No one listens at the address of a service for so long; connections that there are break."""
 
         async def away() -> None:
             await self._servers.pop(name).stop(None)

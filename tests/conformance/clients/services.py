@@ -56,7 +56,7 @@ class Services:
         stop_system(self._system)
 
     def new_proxy(self) -> Proxy:
-        """A proxy in front of the embedded system, for whoever closes it."""
+        """A proxy in front of the embedded system, for anyone who closes it."""
         proxy = Proxy({name: str(self._system.service[name]) for name in SERVICES}, self.kill)
         self._proxies.append(proxy)
         return proxy

@@ -16,7 +16,7 @@ for case in json.load(open(sys.argv[1]))["cases"]:
         os._exit(7)
     if case == "hangs":
         threading.Event().wait()
-    print("a line of somebody else's")
+    print("a line of someone else's")
     print(json.dumps({"case": case, "outcome": "passed"}), flush=True)
 """
 
@@ -31,7 +31,7 @@ def test_a_case_at_which_the_runner_dies_or_hangs_fails_alone(tmp_path: Path, mo
     assert {name: outcomes[name] for name in "abc"} == dict.fromkeys("abc", passed)
     assert outcomes["dies"].outcome == "failed"
     assert "nothing of it: it ended with 7\nout of cases" in outcomes["dies"].detail
-    assert "somebody else's" in outcomes["dies"].detail
+    assert "someone else's" in outcomes["dies"].detail
     assert outcomes["hangs"].outcome == "failed"
     assert "silent for 3 s" in outcomes["hangs"].detail
     assert "in wait" in outcomes["hangs"].detail, "where it hung"

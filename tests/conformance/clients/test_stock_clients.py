@@ -1,4 +1,4 @@
-"""Programs that nobody here wrote call the services as they are."""
+"""Programs that no one here wrote call the services as they are."""
 
 from __future__ import annotations
 

@@ -304,7 +304,7 @@ def test_a_renewed_certificate_is_shown_without_a_restart(language, command, tmp
 
 
 def _shown_meanwhile(port: int, ca: str) -> int | None:
-    """What it shows; None: it takes no connection, or ends it, as one that starts anew in its own place."""
+    """What it shows; None: it takes no connection, or ends it, as one that restarts in its own place."""
     try:
         return shown_at(port, ca)
     except (ConnectionError, ssl.SSLEOFError):

@@ -1,4 +1,4 @@
-"""Another function for a column: stale, kept, and computed once more."""
+"""Another function for a column: stale, kept, and computed again."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_an_alteration_names_what_was_paid_and_the_way_to_keep_it(db, call_log, 
     table.alter_columns({"y": mended})
     said = capfd.readouterr().err
     assert "y changed: 50 finished rows will be computed again, 10 not computed yet" in said
-    assert "to keep them, give y ask@broken(x) again, then ask@mended with keep_values" in said
+    assert "to keep them, give y ask@broken(x) again, then ask@fixed with keep_values" in said
     table.alter_columns({"y": ("ask@broken", ["x"])})
     table.alter_columns({"y": mended}, keep_values=True)
     assert capfd.readouterr().err == ""

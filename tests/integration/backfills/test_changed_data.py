@@ -182,8 +182,8 @@ def test_input_cast(table, call_log):
 
 
 def test_column_cast(table, call_log):
-    """Lance makes another column of it, which no function computes: that is said, and the values stay. Defined anew, it
-    is filled with what was computed."""
+    """Lance makes another column of it, which no function computes: that is said, and the values stay. Defined again,
+    it is filled with what was computed."""
     table.to_lance().alter_columns({"path": "y", "data_type": pa.int32()})
     with pytest.raises(leman.LemanError, match="Column y is not defined in this table: it holds plain data"):
         table.backfill("y")

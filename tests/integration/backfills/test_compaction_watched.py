@@ -26,7 +26,7 @@ def until_recorded(uri: str) -> None:
     store, pause = LanceCheckpointStore(checkpoint_root(uri)), threading.Event()
     deadline = time.monotonic() + 60
     while not store.list_keys("traced-"):
-        assert time.monotonic() < deadline, "nobody looked at the table"
+        assert time.monotonic() < deadline, "no one looked at the table"
         pause.wait(0.02)
 
 

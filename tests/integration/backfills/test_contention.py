@@ -1,4 +1,4 @@
-"""Jobs that want rows of one fragment at once: all end right, rows are computed once, and nobody waits for ever."""
+"""Jobs that want rows of one fragment at once: all end right, rows are computed once, and no one waits for ever."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_another_executor_finds_them_until_the_job_ends(server):
         await values.renew("j", ENV)
         assert await values.find("j") == ENV, "Redis forgot them, and is told again"
         await leases.release("j")
-        assert await values.find("j") == ENV, "whoever takes the job over needs them"
+        assert await values.find("j") == ENV, "anyone who takes the job over needs them"
         await leases.release("j", ended=True)
         assert client.keys() == []
         await leases.close()

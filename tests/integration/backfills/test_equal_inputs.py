@@ -1,4 +1,4 @@
-"""Rows that are written once more with equal inputs cost no call, whoever writes them."""
+"""Rows that are written again with equal inputs cost no call, no matter who writes them."""
 
 import pyarrow as pa
 import pytest

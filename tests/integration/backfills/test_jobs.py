@@ -123,7 +123,7 @@ def test_a_fragment_with_nine_tenths_of_the_rows_is_spread_over_all_workers(db, 
 
 
 def abandoned(db: leman.Database, table: leman.Table, attempt: int, incarnation: str = "") -> str:
-    """A job in history that an executor began and did not live to end; nobody holds its lease. Returns its id."""
+    """A job in history that an executor began and did not live to end; no one holds its lease. Returns its id."""
     database = str(Path(table.uri).parent)
     spec = BackfillSpec(database, table.name, "y")
     job_id = f"job-{uuid.uuid4().hex[:16]}"
@@ -169,7 +169,7 @@ def test_a_job_whose_table_is_dropped_leaves_another_one_of_that_name_alone(db, 
     with pytest.raises(leman.JobFailed, match="dropped during the job") as failed:
         future.result(60)
     assert failed.value.reason == "TABLE_REPLACED"
-    assert values(other, "y") == dict.fromkeys(range(20)), "nobody asked for these"
+    assert values(other, "y") == dict.fromkeys(range(20)), "no one asked for these"
     other.backfill("y", progress=False)
     assert values(other, "y") == {x: 2 * x for x in range(20)}
 

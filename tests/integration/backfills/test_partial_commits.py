@@ -15,7 +15,7 @@ from tests.integration.call_log import CallLog, numbers, values
 pytestmark = pytest.mark.spark
 
 ROWS = 60
-#: The function waits before it goes on with this row.
+#: The function waits before it continues with this row.
 GATE = 40
 
 

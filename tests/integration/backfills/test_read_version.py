@@ -45,7 +45,7 @@ class Past:
         return {row["id"]: row["y"] for row in rows}
 
     def replace_x(self, fragment_id: int) -> None:
-        """Writes x of a fragment anew, in place: x + 1."""
+        """Writes x of a fragment again, in place: x + 1."""
         dataset = self.table
         values = dataset.get_fragment(fragment_id).to_table(columns={"x": "x + 1"}).column("x").combine_chunks()
         writer = ColumnFileWriter(dataset.uri, dataset.schema.field("x"))

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: who asks hears of it at once, and the same job goes on where it was."""
+"""A disk that is full or read-only: who asks is notified at once, and the same job continues where it was."""
 
 from __future__ import annotations
 

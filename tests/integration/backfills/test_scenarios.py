@@ -131,7 +131,7 @@ def test_scenario_4_resuming_a_failed_backfill(db, tmp_path):
     plan = table.plan_backfill("y")
     assert {r.reason: r.fragments for r in plan.reasons} == {"REUSED": 2, "PARTIAL": 1, "MISSING": 2}
     future = table.backfill_async("y")
-    assert "Fragments: 1 goes on from checkpoints" in " ".join(e.message for e in future.events())
+    assert "Fragments: 1 continues from checkpoints" in " ".join(e.message for e in future.events())
     future.result(timeout=60)
     again = [int(x) for x in log.read_text().split()][len(before) :]
     assert sorted(again) == list(range(57, 100)), "the row that failed, and what came after"

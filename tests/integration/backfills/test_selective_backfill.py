@@ -72,7 +72,7 @@ def table(db: leman.Database, kind: Kind) -> leman.Table:
 
 
 def test_others_keep_their_values_and_are_not_evaluated(table, kind):
-    """Those of another version of the function: they are stale, and nobody asked for them."""
+    """Those of another version of the function: they are stale, and no one asked for them."""
     table.backfill("y", progress=False)
     kind.log.unlink()
     asked = [x for x in range(ROWS) if x % 7 == 0]
@@ -114,7 +114,7 @@ def test_rows_of_other_filters_are_not_evaluated_again(table, kind):
     known = {*range(5, 26), *range(1, ROWS, 2)}
     now = values(table, "y")
     assert {x: now[x] for x in known} == {x: 2 * x for x in known}
-    assert all(now[x] is None for x in range(0, 5, 2)), "nobody asked for them"
+    assert all(now[x] is None for x in range(0, 5, 2)), "no one asked for them"
     table.backfill("y", progress=False)
     assert kind.seen() == list(range(ROWS)), "each once, over all four runs"
     assert values(table, "y") == {x: 2 * x for x in range(ROWS)}

@@ -115,7 +115,7 @@ def test_out_of_memory_errors_smaller_batches_use_less(db, tmp_path):
     assert max(int(n) for n in log.read_text().split()) <= 25
     log.unlink()
     table.backfill("z", progress=False)
-    assert max(int(n) for n in log.read_text().split()) > 25, "batches grow where nobody asks"
+    assert max(int(n) for n in log.read_text().split()) > 25, "batches grow where no one asks"
 
 
 def test_udf_execution_errors_show_row_address_message_and_traceback(table):

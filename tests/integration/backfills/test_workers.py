@@ -26,7 +26,7 @@ def zipped(x: int) -> str:
 
 
 def test_a_worker_imports_nothing_from_zips_of_spark(db):
-    """They would be compiled at each start, and each worker would read their lists of modules anew."""
+    """They would be compiled at each start, and each worker would read their lists of modules again."""
     table = db.create_table("t", numbers(8), max_rows_per_file=2)
     table.add_columns({"y": zipped})
     table.backfill("y", progress=False)
@@ -119,7 +119,7 @@ def nosy(*secrets: str) -> leman.UDF:
         found = []
         for process in (psutil.Process(), *psutil.Process().parents()):
             for file in (Path(f"/proc/{process.pid}/{what}") for what in ("environ", "cmdline")):
-                with contextlib.suppress(PermissionError):  # whoever started the suite
+                with contextlib.suppress(PermissionError):  # anyone who started the suite
                     found += [str(file)] * any(secret.encode() in file.read_bytes() for secret in secrets)
         own = [name for name, value in os.environ.items() if name.startswith("LEMAN_") or value in secrets]
         return " ".join([*found, *own])

@@ -2,7 +2,7 @@
 
 The corpus is made from the descriptors of the contract, so that a new field has its cases with it. All but the one
 field is right, so that what is wrong is met by the code that it is meant for. A case that is let through, as a name may
-well be a strange one, may change a table of its method's own, which is made anew then.
+well be a strange one, may change a table of its method's own, which is made again then.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ METHODS = {
 #: Every seventh case is a share that meets each field with some of the values; LEMAN_LONG=1 takes all.
 STEP = 1 if os.environ.get("LEMAN_LONG") else 7
 LEAST = 4_500 // STEP
-#: What a bad request may end with: what its caller can mend.
+#: What a bad request may end with: what its caller can fix.
 ALLOWED = {
     *("OK", "INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION", "PERMISSION_DENIED"),
     *("RESOURCE_EXHAUSTED", "ABORTED", "UNIMPLEMENTED"),
@@ -144,7 +144,7 @@ def _own_job(db: leman.Database, _name: str) -> Any:
     return db.open_table("docs").backfill("twice", progress=False)
 
 
-#: Methods that change what they are about: the field that names it, and what makes it anew and returns that field.
+#: Methods that change what they are about: the field that names it, and what makes it again and returns that field.
 OWN: dict[str, tuple[str, Callable[[leman.Database, str], Any]]] = {
     "CatalogService.AddColumns": ("table", _own_table),
     "CatalogService.AlterColumns": ("table", _own_table),
@@ -187,7 +187,7 @@ class Target:
     pids: object
 
     def renew(self, name: str) -> None:
-        """Make what a method is about anew, where it has changed that so that the next case could not be right."""
+        """Make what a method is about again, where it has changed that so that the next case could not be right."""
         if name in SPOILING:
             field, make = OWN[name]
             self.requests.name(name, field, make(self.db, name))
@@ -287,7 +287,7 @@ def wrong_field(outcome: Outcome, case: Case, method: MethodDescriptor) -> str:
     around = case.field.rpartition(".")[0]  # it may be a message that the case has made, of which more is missing
     if around and outcome.wrong.startswith(f"{around}."):
         return ""
-    beside = outcome.wrong.rpartition(".")[0]  # which of two fields is wrong that contradict each other, nobody knows
+    beside = outcome.wrong.rpartition(".")[0]  # which of two fields is wrong that contradict each other, no one knows
     top = case.field.partition(".")[0]
     if (
         method.input_type.fields_by_name[top].containing_oneof is not None
@@ -298,7 +298,7 @@ def wrong_field(outcome: Outcome, case: Case, method: MethodDescriptor) -> str:
 
 #: What is wrong with values that have control characters.
 WITH_CONTROLS = {"nul", "escape", "delete", "c1", "unicode", "line ends"}
-#: Fields that take them: names of columns, which are as whoever made the table wrote them, are looked for alone.
+#: Fields that take them: names of columns, which are as anyone who made the table wrote them, are looked for alone.
 TAKES_CONTROLS = {"column", "input_columns", "labels", "source"}
 _OF_TYPES = ("json_input_schema", "json_output_schema", "json_schema", "type")
 
@@ -355,7 +355,7 @@ def test_bad_messages_get_typed_errors(target, name):
 @pytest.mark.parametrize("name", [name for name, method in METHODS.items() if not method.client_streaming])
 def test_bad_json_gets_typed_errors(target, name):
     method = METHODS[name]
-    target.http.close()  # it opens a connection anew; the services may have closed one that was idle
+    target.http.close()  # it opens a connection again; the services may have closed one that was idle
     cases = islice(bad_json(method, lambda: target.requests.of(method)), 0, None, STEP)
     assert _flaws(name, cases, lambda body: target.http.ask(method, body), target) == []
     after = _answers(target, name)
@@ -447,5 +447,5 @@ def test_the_corpus_is_large():
 
 
 def test_no_process_has_died(system, target):
-    """The last one: services that end are started anew, and would answer."""
+    """The last one: services that end are restarted, and would answer."""
     assert system.service["pids"] == target.pids

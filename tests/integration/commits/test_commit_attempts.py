@@ -1,4 +1,4 @@
-"""Commits of an attempt at a job that another executor has taken over: refused, whoever is asked, for good."""
+"""Commits of an attempt at a job that another executor has taken over: refused, no matter who is asked, for good."""
 
 from __future__ import annotations
 

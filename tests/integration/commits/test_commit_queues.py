@@ -63,7 +63,7 @@ class Gate:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 -- threads tell nobody; `in_queues` sets the deadline
+    while not condition():  # noqa: ASYNC110 -- threads tell no one; `in_queues` sets the deadline
         await asyncio.sleep(0.001)
 
 
@@ -80,7 +80,7 @@ def test_a_request_without_fragments_is_answered(table):
 
 
 def test_a_manifest_that_is_zeroed_between_two_commits_is_damage(table):
-    """The commit queue has the table open: it is not one that was dropped and made anew."""
+    """The commit queue has the table open: it is not one that was dropped and made again."""
     planner = Planner(table)
     requests = [planner.request(fragment) for fragment in range(2)]
 
@@ -465,7 +465,7 @@ def raising(error: BaseException):
 
 
 def test_conflict_without_end_is_a_rejection(table, monkeypatch):
-    """Somebody adds a column each time: Lance takes that for a conflict, our checks do not."""
+    """Someone adds a column each time: Lance takes that for a conflict, our checks do not."""
     request = Planner(table).request(0)
     commit, names = lance.LanceDataset.commit, []
 

@@ -471,6 +471,6 @@ def test_a_database_is_verified_over_grpc_and_gone_on_with(table, tmp_path, monk
     kinds = commit_pb2.VerificationFinding
     missing = [f for answer in whole for f in answer.findings]
     assert [(f.subject, f.flaw, list(f.columns)) for f in missing] == [
-        (kinds.SUBJECT_FUNCTION, kinds.FLAW_MISSING, ["c"])  # nobody registered it here
+        (kinds.SUBJECT_FUNCTION, kinds.FLAW_MISSING, ["c"])  # no one registered it here
     ]
     assert codes == ["BAD_PAGE_TOKEN", "DATABASE_NOT_FOUND", "BAD_DATABASE", "BAD_DATABASE"]

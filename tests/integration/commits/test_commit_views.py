@@ -415,7 +415,7 @@ def test_garbage_of_refreshes_goes_when_it_is_old_and_nothing_else_does(view):
     names = {staged.staged.file, request.swapped[0].staged.file, request.evictions_file}
     assert {file.name for file in _collect(view, 0.0)} == names - {request.evictions_file}
     evictions = Path(view.uri, "_refresh", request.evictions_file)
-    os.utime(evictions, (time.time() - 600,) * 2)  # until then somebody may be about to name it
+    os.utime(evictions, (time.time() - 600,) * 2)  # until then someone may be about to name it
     assert [file.name for file in _collect(view, 0.0)] == [request.evictions_file]
     assert view.rows() == rows
     for version in view.open().versions():

@@ -269,7 +269,7 @@ def test_files_go_where_a_list_and_a_look_at_one_file_differ(lake, monkeypatch):
 
 
 def test_what_killed_writers_left_in_any_folder_of_the_table_goes(lake):
-    """Whoever writes to a table has half-written files in its folders: only those of yesterday are nobody's."""
+    """Anyone who writes to a table has half-written files in its folders: only those of yesterday are no one's."""
     lake.open().create_scalar_index("c", "BTREE")
     (index,) = Path(lake.uri, "_indices").iterdir()
     folders = [Path(lake.uri, name) for name in ("_versions", "_transactions", "_deletions", "data", "_committed")]
@@ -288,7 +288,7 @@ def test_what_killed_writers_left_in_any_folder_of_the_table_goes(lake):
 
 
 def test_jobs_that_have_not_ended_are_found_in_the_history(lake):
-    """Of this table; whoever runs them, and if nobody does."""
+    """Of this table; anyone who runs them, and if no one does."""
     task = lake.plan().tasks[0]
     lake.fill(lake.plan())
     lake.checkpoint(task, 0, 5)
@@ -338,7 +338,7 @@ def test_a_refresh_is_open_and_fills_no_column(lake, monkeypatch):
 
 
 def test_a_job_is_of_the_table_that_its_record_names(lake):
-    """What lies beside a record carries no digest."""
+    """What is next to a record carries no digest."""
     history = JobHistory(lake.database)
     history.prepare()
     history.save(Job("job", "", JobState.RUNNING, BackfillSpec(lake.database, "t", "c"), 1.0, 2.0))

@@ -355,7 +355,7 @@ def test_a_history_whose_latest_version_is_another_one_is_told_and_goes_on(world
     latest.write_bytes(before.read_bytes())
     finding = one(everything(world.folder))
     assert (finding.subject, finding.flaw) == (Subject.JOB_HISTORY, Flaw.UNREADABLE)
-    with pytest.raises(DataLoss, match="another version"):  # whoever does not repair does not try for ever
+    with pytest.raises(DataLoss, match="another version"):  # anyone who does not repair does not try for ever
         log.append([])
     assert history.save(job) == job
     assert "damaged" in history.warnings()[0]
@@ -372,7 +372,7 @@ def test_a_table_that_cannot_be_read_does_not_hide_the_others(world):
 
 
 def test_a_hidden_table_of_a_refresh_may_be_incomplete_and_not_wrong(world):
-    """Its drop may have been cut short, anywhere: the next refresh makes it anew."""
+    """Its drop may have been cut short, anywhere: the next refresh makes it again."""
     scratch = make_table(f"{world.folder}/__leman_scratch_v_0123456789abcdef.lance")
     submit(Planner(scratch).request(0, 1))
     folder = Path(scratch.uri)

@@ -42,13 +42,13 @@ def wait_for(what: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """The first true answer."""
     deadline = time.monotonic() + seconds
     while not (answer := what()):
-        assert time.monotonic() < deadline, "waited in vain"
+        assert time.monotonic() < deadline, "waited without success"
         time.sleep(0.01)
     return answer
 
 
 def lives(process: psutil.Process) -> bool:
-    """A zombie does not: it waits for whoever adopted it."""
+    """A zombie does not: it waits for anyone who adopted it."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
@@ -333,7 +333,7 @@ def test_a_service_that_cannot_start_is_named_and_nothing_is_left(tmp_path):
 
 
 def _shown(process: psutil.Process) -> str:
-    """A variable that processes go on to show."""
+    """A variable that processes continue to show."""
     with contextlib.suppress(psutil.Error):
         return process.environ().get("XDG_DATA_HOME", "")
     return ""

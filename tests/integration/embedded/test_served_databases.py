@@ -25,7 +25,7 @@ def said(served):
 
 
 def test_a_database_that_is_replaced_by_a_copy_of_itself_is_let_go_and_taken_anew(tmp_path, home):
-    """A copy has the lock file, too, and nobody holds that."""
+    """A copy has the lock file, too, and no one holds that."""
     lake = tmp_path / "lake"
 
     async def scenario():

@@ -77,7 +77,7 @@ class Environment:
 
 
 def find_python(version: str) -> str | None:
-    """A Python of this version: on the path, or where the one that runs the tests lies beside others."""
+    """A Python of this version: on the path, or where the one that runs the tests is next to others."""
     beside = sorted(Path(sys.base_prefix).resolve().parent.glob(f"{version}*/bin/python3"))
     for candidate in (shutil.which(f"python{version}"), *map(str, beside)):
         if candidate is not None:

@@ -42,7 +42,7 @@ class Lake:
 
     @classmethod
     def at(cls, database):
-        """One that somebody else has made."""
+        """One that someone else has made."""
         lake = cls.__new__(cls)
         lake.database, lake.uri, lake.registry = str(database), f"{database}/t.lance", UdfRegistry(str(database))
         return lake
@@ -119,7 +119,7 @@ class Lake:
         return key
 
     def rewrite(self, column, fragment_id):
-        """Rewrites a column of one fragment in place, as somebody else's backfill would."""
+        """Rewrites a column of one fragment in place, as someone else's backfill would."""
         dataset = self.open()
         values = dataset.get_fragment(fragment_id).to_table(columns=[column]).column(column).combine_chunks()
         writer = ColumnFileWriter(self.uri, dataset.schema.field(column))

@@ -127,7 +127,7 @@ def test_the_same_function_with_other_inputs_does_not_keep_values_that_it_has_no
 
 
 def test_a_column_without_a_value_takes_another_function_and_one_with_a_checkpoint_does_not(tmp_path):
-    """Whoever mends a function that failed runs the program again as it is."""
+    """Anyone who fixes a function that failed runs the program again as it is."""
     made = Lake(tmp_path)
     made.registry.put(SECOND)
     _, told = asked(made, column(version="2"))

@@ -63,7 +63,7 @@ def test_a_damaged_manifest_is_named(uri, how, open_it):
 
 @pytest.mark.parametrize("how", ["empty", "text", "half", "zeros"])
 def test_it_is_named_to_whoever_has_the_table_open(uri, how):
-    """As the commit coordinator has while jobs run; it is no table that was dropped and made anew."""
+    """As the commit coordinator has while jobs run; it is no table that was dropped and made again."""
     handle = TableHandle(uri)
     lance.write_dataset(pa.table({"x": [3]}), uri, mode="append")
     path = damage(uri, how)

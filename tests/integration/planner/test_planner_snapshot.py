@@ -186,7 +186,7 @@ def test_what_was_stored_is_found_where_the_table_was_moved(lake):
 
 
 def test_what_was_stored_of_a_version_s_rows_is_not_taken_over_by_a_copy(lake):
-    """Once a copy goes on by itself, its version 3 has other rows."""
+    """Once a copy resumes by itself, its version 3 has other rows."""
     version = lake.open().version
     lake.rewrite("x", 1)
     lake.checkpoint(lake.plan(read_version=version).tasks[1], 0, 4)

@@ -130,7 +130,7 @@ def test_lineage_stays_through_what_changes_no_value(filled):
 
 
 def test_a_restored_row_has_the_version_of_its_old_values(filled):
-    """Whoever recorded only that a row was current at some version and is older than it would be wrong."""
+    """Anyone who recorded only that a row was current at some version and is older than it would be wrong."""
     unfilled = filled.open().version - 1
     before = lineage(filled)
     lance.dataset(filled.uri, version=unfilled).restore()

@@ -84,7 +84,7 @@ class Fate:
 
 
 class Frozen(Fate):
-    """At that point the process stands still until it is woken: all in another thread, of which nobody asks anything
+    """At that point the process stands still until it is woken: all in another thread, of which no one asks anything
     while it is under way."""
 
     def __init__(self, point: str, passes: int) -> None:
@@ -105,7 +105,7 @@ class Frozen(Fate):
         assert self._stands.wait(_FROZEN_SECONDS)
 
     def wake(self) -> None:
-        """Goes on to the end. Raises what that comes to."""
+        """Continues to the end. Raises what that comes to."""
         self._woken.set()
         self._thread.join(_FROZEN_SECONDS)
         assert not self._thread.is_alive()
@@ -345,7 +345,7 @@ class System:
             data[0] ^= 0xFF
 
     def rewrite(self, column: str, fragment: int, values: Callable[[int], int | None]) -> None:
-        """Writes a column of one fragment anew, in place: `values` by physical offset."""
+        """Writes a column of one fragment again, in place: `values` by physical offset."""
         dataset = self.open()
         found = dataset.get_fragment(fragment)
         writer = ColumnFileWriter(self.uri, dataset.schema.field(column))

@@ -175,7 +175,7 @@ class Oracle:
         self._settle(layout, set(changes))
 
     def rewrite(self, fragment: int, column: int, change: Callable[[int, Value], Value]) -> None:
-        """A column of a fragment is written anew, in place."""
+        """A column of a fragment is rewritten, in place."""
         found = self.state.fragments[fragment]
         for i in found.live:
             self.state.rows[i][column] = change(i, self.state.rows[i].get(column))
@@ -267,7 +267,7 @@ class Oracle:
                 old.live = set(ids)
                 after[number] = old
             else:
-                assert set(ids) <= moved, "rows moved that nobody touched"
+                assert set(ids) <= moved, "rows moved that no one touched"
                 after[number] = self._new_fragment(set(ids), before, compacted=compacted)
         self.state.fragments = after
 
@@ -439,7 +439,7 @@ class Oracle:
                 by_key.pop(key, None)
 
     def may_begin_again(self, part: Asked) -> bool:
-        """Whether a pass over the fragment may come upon a damaged checkpoint: it begins anew then, and evaluates rows
+        """Whether a pass over the fragment may come upon a damaged checkpoint: it starts again then, and evaluates rows
         again that a restore brought back and no checkpoint has."""
         return part.slot in self._spoiled
 

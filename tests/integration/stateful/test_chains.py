@@ -231,7 +231,7 @@ class Chain(RuleBasedStateMachine):
 
     @rule(name=columns, interval=st.sampled_from([0, 3]), kill=st.sampled_from(KILLS[:3]))
     def abandon(self, name: str, kill: str, interval: int = 3) -> None:
-        """A job dies, and nobody goes on with it."""
+        """A job dies, and no one continues with it."""
         read, layout = CHAIN[name][1], self.system.layout()
 
         def stored(key: str, batch: pa.RecordBatch) -> None:
@@ -274,7 +274,7 @@ class Chain(RuleBasedStateMachine):
     def _run(
         self, name: str, asked: Collection[int], interval: int, kill: str = "", where: str = "", **options: bool
     ) -> None:
-        """Run a job to its end, and once more where it was killed: together they call the function as often as needed.
+        """Run a job to its end, and again where it was killed: together they call the function as often as needed.
 
         `asked`: ids of the rows that the filter matches; of a retry, of those that failed.
         A call whose result was in no checkpoint yet is made again after a kill.

@@ -35,7 +35,7 @@ ids = st.integers(0, 10_000)
 
 
 class Kept(RuleBasedStateMachine):
-    """`rows`: id → (version that was asked, value, whether it failed), or None where nobody asked."""
+    """`rows`: id → (version that was asked, value, whether it failed), or None where no one asked."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Kept(RuleBasedStateMachine):
 
     @rule()
     def make_stale(self) -> None:
-        """The column gets its own function once more: what it kept is stale."""
+        """The column gets its own function again: what it kept is stale."""
         self._bind(keep=False)
         self.oldest = self.version
         self.rows = {i: row if row is not None and row[0] == self.version else None for i, row in self.rows.items()}
@@ -187,7 +187,7 @@ class Kept(RuleBasedStateMachine):
         else:
             assert len(udfs.EVALUATED) == len(set(udfs.EVALUATED)), "a row was evaluated twice"
         seen = set(udfs.EVALUATED)
-        assert seen <= expected, f"evaluated for nothing: {seen - expected}"
+        assert seen <= expected, f"evaluated needlessly: {seen - expected}"
         # what was evaluated before may be in a checkpoint, but a row that failed is tried again
         before = set() if failed_only else {i for i in expected if self._stored(i)}
         assert expected - seen <= before, f"not evaluated: {expected - seen - before}"

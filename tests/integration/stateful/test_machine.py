@@ -222,7 +222,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=numbers, shift=st.integers(1, 40), column=st.sampled_from(["x", "x", "z", "c"]))
     def rewrite(self, number: int, shift: int, column: str) -> None:
-        """Somebody writes a column of a fragment anew, in place."""
+        """Someone writes a column of a fragment again, in place."""
         name = self._x() if column == "x" else column
         if not self._has(name):
             self.append(shift, 3)
@@ -247,9 +247,9 @@ class Machine(RuleBasedStateMachine):
 
     @rule(column=st.sampled_from(["x", "z", "c", "c"]), kind=st.sampled_from(["BTREE", "BITMAP", "ZONEMAP"]))
     def index(self, column: str, kind: str) -> None:
-        """Somebody makes an index, perhaps of a computed column: no value is another one for it.
+        """Someone makes an index, perhaps of a computed column: no value is another one for it.
 
-        None on `id`: where the key of a merge has one, Lance writes the merged columns of fragments anew in place,
+        None on `id`: where the key of a merge has one, Lance writes the merged columns of fragments again in place,
         which the rule `rewrite` is about. An index follows its column over a rename, and Lance gives no other column
         an index of that name.
         """
@@ -284,7 +284,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(number=numbers, fresh=st.booleans())
     def branch(self, number: int, fresh: bool) -> None:
-        """Somebody makes a branch, or goes on with one that lags behind, and tags it: main has none of its rows."""
+        """Someone makes a branch, or continues with one that lags behind, and tags it: main has none of its rows."""
         dataset = self.system.open()
         name = f"branch-{number % 2}"
         made = name in dataset.branches.list()
@@ -319,7 +319,7 @@ class Machine(RuleBasedStateMachine):
             for version in (1, 2, 3):
                 function = self.oracle.state.columns[name].function
                 spec = BackfillSpec(self.system.database, "t", name, udf_name=function, udf_version=str(version))
-                with contextlib.suppress(NotFound):  # nobody has asked for that function yet
+                with contextlib.suppress(NotFound):  # no one has asked for that function yet
                     self.oracle.told(name, version, self.system.settled(spec))
         self._step("clean", changed=before > 1)
 
@@ -433,7 +433,7 @@ class Machine(RuleBasedStateMachine):
     @rule(name=names, interval=intervals, kill=st.sampled_from(["", "", *KILLS]), passes=st.integers(1, 4))
     @precondition(lambda self: self.registers)  # through the services: tests/integration/backfills/test_retry.py
     def retry(self, name: str, interval: int, kill: str, passes: int) -> None:
-        """Failed rows are tried again, by the same function: in vain."""
+        """Failed rows are tried again, by the same function: without success."""
         if not self._computable(name):
             self._run_backfill(name, 0)
             return
@@ -545,7 +545,7 @@ class Machine(RuleBasedStateMachine):
             frozen.wake()
         works = first.in_flight.works if first.in_flight is not None else ()
         in_flight = sum(rows.rows for work in works for rows in work.ranges)
-        assert len(udfs.EVALUATED) <= in_flight, "it went on with what it no longer had"
+        assert len(udfs.EVALUATED) <= in_flight, "it continued with what it no longer had"
         if first.staged:
             with pytest.raises(LemanError) as refused:
                 self.system.submit(first.request(self.system.uri, sorted(first.staged)))
@@ -609,7 +609,7 @@ class Machine(RuleBasedStateMachine):
         again = {i for p in parts.values() if self.oracle.may_begin_again(p) for i in p.live}
         once = [i for i in seen if i not in again]
         assert len(once) == len(set(once)), "a row was evaluated twice"
-        assert set(seen) <= needed | optional, f"evaluated for nothing: {sorted(set(seen) - needed - optional)}"
+        assert set(seen) <= needed | optional, f"evaluated needlessly: {sorted(set(seen) - needed - optional)}"
         if fate.dead:
             lost = set(seen) - safe
             interval = spec.checkpoint.checkpoint_size or PER_FRAGMENT * 8

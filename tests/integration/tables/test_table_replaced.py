@@ -1,4 +1,4 @@
-"""What is sent again after its table was dropped, renamed or made anew: it is done there, not answered from memory."""
+"""What is sent again after its table was dropped, renamed or made again: it is done there, not answered from memory."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def test_merges_of_different_callers_through_one_coordinator_insert_a_key_once(u
         assert sorted(answer.merged for answer in pair) == [(0, 2, 0), (2, 0, 0)]
 
 
-@pytest.mark.xfail(strict=True, reason="Lance lets two inserts pass beside each other (decision 46)")
+@pytest.mark.xfail(strict=True, reason="Lance lets two inserts pass side by side (decision 46)")
 def test_merges_of_different_callers_through_two_coordinators_insert_a_key_once(uri, monkeypatch):
     theirs = merged(uri, [1, 2], "theirs")
     between(monkeypatch, lambda: submit(theirs))
@@ -168,7 +168,7 @@ def test_a_drop_that_fails_leaves_a_table_what_another_coordinator_gave_it(uri):
 
 
 def replaced(uri: str) -> None:
-    """Another coordinator drops the table, and somebody makes another one."""
+    """Another coordinator drops the table, and someone makes another one."""
     table_removal.remove_folder(uri, "")
     lance.write_dataset(pa.table({"n": [7, 8]}), uri)
 

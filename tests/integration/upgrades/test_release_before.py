@@ -66,7 +66,7 @@ def test_a_database_of_the_release_before_goes_on(lake, expected, functions):
         "checkpointed answers"
     ]
 
-    # The same functions have the versions that they had: nothing is stale, and nothing is declared anew.
+    # The same functions have the versions that they had: nothing is stale, and nothing is declared again.
     columns = {"stamp": (functions.stamp, ["text"]), "grade": (functions.grade, ["text"])}
     docs.add_columns({**columns, "chained": (functions.chained, ["stamp"])})
     answers.add_columns({"answer": (functions.answer, ["question"])})

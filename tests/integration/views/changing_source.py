@@ -130,7 +130,7 @@ class Source:
         self.touched(ids if column == "x" else set())
 
     def evolve(self) -> None:
-        """A column that nobody reads comes, or goes."""
+        """A column that no one reads comes, or goes."""
         dataset = self.open()
         if "z" in dataset.schema.names:
             dataset.drop_columns(["z"])
@@ -235,7 +235,7 @@ class View:
         )
 
     def refresh(self, target: int, *, exact: bool = True) -> RowOutcome:
-        """Applies what the comparison says, and checks it. Unless it has to be `exact`, rows that nobody touched may be
+        """Applies what the comparison says, and checks it. Unless it has to be `exact`, rows that no one touched may be
         computed again."""
         outcome = row_outcome(self.plan(target))
         placed = self.by_address()

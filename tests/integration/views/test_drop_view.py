@@ -224,7 +224,7 @@ def refreshed(view, **parameters) -> object:
 
 
 def test_a_view_of_which_the_source_was_dropped_says_so_whatever_is_asked(db, system, tmp_path):
-    """Nobody knows which other databases have views on this one."""
+    """No one knows which other databases have views on this one."""
     table = db.create_table("t", numbers(10))
     low = db.create_materialized_view("low", table.search(None).select({"y": "2 * x"}))
     low.refresh(progress=False)

@@ -72,7 +72,7 @@ def test_a_refresh_is_not_retried_and_keeps_no_values(db, call_log):
 
 
 def test_failed_rows_are_named_as_rows_of_the_source(db):
-    """Where they lay while they were computed, nobody can look at."""
+    """Where they lay while they were computed, no one can look at."""
 
     def no_threes(x: int) -> int:
         if x % 10 == 3:

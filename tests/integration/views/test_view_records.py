@@ -36,7 +36,7 @@ PLAIN = {"append", "delete", "evolve"}
 )
 @pytest.mark.long
 def test_a_view_follows_a_source_whose_history_is_cleaned(bounds, steps):
-    """No row is missed, whatever happened; none is computed for nothing where names and row ids tell."""
+    """No row is missed, whatever happened; none is computed needlessly where names and row ids tell."""
     with tempfile.TemporaryDirectory() as folder:
         source = Source.make(folder)
         view = View(source, *bounds, base=source.version)
@@ -99,7 +99,7 @@ def test_rows_that_came_before_the_compaction_are_the_only_ones(source, view):
 
 
 def test_only_rows_of_fragments_of_which_nothing_is_known_are_computed(source, view):
-    """The fragment that nobody compacted, and rows that were deleted, are known by names and row ids."""
+    """The fragment that no one compacted, and rows that were deleted, are known by names and row ids."""
     source.open().optimize.compact_files(target_rows_per_fragment=16, max_source_fragments=2)
     source.touched(set())
     source.delete("id = 39")

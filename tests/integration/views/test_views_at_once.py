@@ -133,7 +133,7 @@ def test_while_it_computes(db, table, view, gate, what: Callable[[leman.Table, l
     job = db.job(future.result(60))
     assert job.state is leman.JobState.DONE
     check(view, table)
-    if what is clean:  # it had to begin anew, for another version
+    if what is clean:  # it had to start again, for another version
         assert (job.refresh_result.mode, job.refresh_result.reason) == ("incremental", "source_changed")
         assert len(gate.seen()) <= before + 40, "nothing was computed but what came"
     else:
@@ -156,7 +156,7 @@ def test_while_it_is_filled_for_the_first_time(db, table, gate, what: Callable[[
     gate.open()
     assert db.job(future.result(60)).state is leman.JobState.DONE
     check(view, table)
-    if what is not clean:  # then it is made anew, for other rows
+    if what is not clean:  # then it is made again, for other rows
         assert max(Counter(gate.seen()).values()) == 1
     view.refresh(progress=False)
     assert view.describe().source_version == table.version
@@ -165,7 +165,7 @@ def test_while_it_is_filled_for_the_first_time(db, table, gate, what: Callable[[
 
 
 def test_of_a_refresh_that_was_given_up_nothing_stays(db, table, view, gate):
-    """Another one that is the same work goes on with what it left; another one that is not removes it."""
+    """Another one that is the same work continues with what it left; another one that is not removes it."""
     before = len(gate.seen())
     future = view.refresh_async()
     gate.wait(before + 1)
@@ -198,7 +198,7 @@ def test_to_two_versions(db, table, view, gate):
 
 
 def test_to_a_version_that_is_cleaned_away_while_it_computes(db, table, view, gate):
-    """Nobody else may choose another one."""
+    """No one else may choose another one."""
     wanted, before = table.version, view.version
     table.add(numbers(10, start=2000))
     future = view.refresh_async(src_version=wanted)

@@ -479,7 +479,7 @@ def test_an_interrupt_is_told_in_a_line(run, db, fake, monkeypatch):
     fake.scripts["WatchJob"] = watched(ended)
     code, out, err = run("backfill", db, "docs", "n")
     assert (code, out) == (130, "")
-    assert err == "leman: docs.n: cancelled; 1 row is kept, and the same call goes on from there (job-1)\n"
+    assert err == "leman: docs.n: cancelled; 1 row is kept, and the same call continues from there (job-1)\n"
     assert len(fake.named("CancelJob")) == 1
 
 

@@ -56,7 +56,7 @@ def test_alter_gives_a_column_another_function(run, db, fake, views):  # noqa: F
     fake.udfs["words", "2"] = udf("words", "2")
     code, out, _ = run("views", "alter", db, "adults", "--column", "n=words@2(text)")
     assert code == 0
-    assert "A refresh computes anew for every row: n" in out
+    assert "A refresh recomputes for every row: n" in out
     (function,) = fake.named("AlterMaterializedView")[0].functions
     assert (function.name, function.udf.version, list(function.input_columns)) == ("n", "2", ["text"])
 

@@ -215,7 +215,7 @@ def test_named_addresses_are_called_where_they_answer_and_the_endpoint_for_the_o
     with leman.connect(tmp_path, fake.address) as database:
         found = database._services._endpoints
         assert (found.planner, found.executor) == (fake.address, elsewhere.address)
-        assert found.commit_coordinator == fake.address, "nobody answers where it is said to be"
+        assert found.commit_coordinator == fake.address, "no one answers where it is said to be"
         database.jobs()
         assert (len(elsewhere.named("ListJobs")), len(fake.named("ListJobs"))) == (1, 0)
         elsewhere.stop()
@@ -586,7 +586,7 @@ def test_of_a_table_that_is_gone_nothing_is_said_to_be_kept(fake, docs, reason, 
     fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=failed)]
     with pytest.raises(leman.JobFailed, match="failed: why") as caught:
         docs.backfill("n", progress=False)
-    assert ("the same call goes on from there" in str(caught.value)) is kept
+    assert ("the same call continues from there" in str(caught.value)) is kept
 
 
 def test_cancelled_job_raises(fake, docs):
@@ -612,7 +612,9 @@ def test_interrupt_cancels_the_job(fake, docs):
     with pytest.raises(KeyboardInterrupt) as caught:
         docs.backfill("n", progress=interrupt)
     assert [r.job_id for r in fake.named("CancelJob")] == ["job-1"]
-    assert str(caught.value) == ("docs.n: cancelled; 4,000 rows are kept, and the same call goes on from there (job-1)")
+    assert str(caught.value) == (
+        "docs.n: cancelled; 4,000 rows are kept, and the same call continues from there (job-1)"
+    )
     frames = traceback.extract_tb(caught.tb)
     assert [Path(frame.filename).name for frame in frames] == ["test_client.py", "_call_boundary.py"]
 

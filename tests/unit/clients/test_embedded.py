@@ -180,7 +180,7 @@ def test_pid_that_now_is_another_databases_supervisor_is_no_service(fake, servic
 
 
 def test_a_system_that_dies_while_it_is_asked_is_started_anew(fake, services, database):
-    """It does not answer, and its process ends meanwhile: nobody waits for it any longer."""
+    """It does not answer, and its process ends meanwhile: no one waits for it any longer."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         services(SUPERVISOR, address=f"127.0.0.1:{silent.getsockname()[1]}")
         embedded_services.Embedded(str(database.absolute())).locate()
@@ -301,7 +301,7 @@ def test_other_settings_have_another_system(fake, services, tmp_path, monkeypatc
     call(made(tmp_path / "b"))
     assert len(starts()) == 1
     call(tmp_path / "a")
-    assert len(starts()) == 1, "who serves a database goes on to"
+    assert len(starts()) == 1, "who serves a database continues to"
 
 
 def test_what_the_user_keeps_of_systems_is_for_nobody_else(services):

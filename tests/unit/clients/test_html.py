@@ -58,11 +58,11 @@ def test_states_have_the_width_of_their_share():
 
 def test_what_cannot_be_asked_is_shown_as_the_error_that_it_is(monkeypatch):
     def unreachable(_):
-        raise Unavailable("nobody answers at 127.0.0.1:9")
+        raise Unavailable("no one answers at 127.0.0.1:9")
 
     monkeypatch.setattr(leman.Database, "views", unreachable)
     database = leman.Database("/lake", cast("Any", None))
-    assert "nobody answers at 127.0.0.1:9" in str(database._repr_html_())
+    assert "no one answers at 127.0.0.1:9" in str(database._repr_html_())
     assert _notebook.show(object()) is None
 
 

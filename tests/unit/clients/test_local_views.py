@@ -109,7 +109,7 @@ def test_all_views_are_listed_as_the_services_list_them(lake):
     with leman.connect(lake) as db:
         found = db.views()
     told = [view_summary(convert_views.summary_to_proto(v)) for v in list_views(LanceTables(), str(lake), "", 9).views]
-    counted = {"adults": (2, 1), "loud": (1, 0)}  # which the services leave to whoever describes such a view
+    counted = {"adults": (2, 1), "loud": (1, 0)}  # which the services leave to anyone who describes such a view
     assert found == [replace(v, row_count=counted[v.name][0], rows_unset=counted[v.name][1]) for v in told]
 
 

@@ -1,4 +1,4 @@
-"""The place of a module's file tells whether it is the user's own, whatever the module is called."""
+"""The place of a module's file shows whether it is the user's own, whatever the module is called."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def test_a_row_is_in_one_of_four_states():
 def test_the_bar_moves_before_the_first_checkpoint():
     begun = leman.Progress(rows_planned=1000, rows_evaluated=300)
     assert row_states(begun) == {"committed": 0, "ready to commit": 0, "checkpointed": 0, "computed": 300}
-    again = dataclasses.replace(begun, rows_evaluated=5000)  # rows that were lost are computed once more
+    again = dataclasses.replace(begun, rows_evaluated=5000)  # rows that were lost are computed again
     assert sum(row_states(again).values()) == 1000
 
 
@@ -148,7 +148,7 @@ def test_what_a_job_waits_for_is_shown_until_rows_move():
 
 @pytest.mark.parametrize("quiet_seconds", [0, 60])
 def test_what_a_job_lacks_has_a_line_that_stays(quiet_seconds, capsys):
-    """Such as a job with environment variables, which does not go on by itself after a restart of all services."""
+    """Such as a job with environment variables, which does not resume by itself after a restart of all services."""
     lacks = conversions.event(
         jobs_pb2.JobEvent(sequence=1, kind=jobs_pb2.JobEvent.KIND_RESOURCES, message="[KEY] is lost")
     )

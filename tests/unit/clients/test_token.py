@@ -25,6 +25,6 @@ def test_a_source_is_asked_when_a_token_is_needed_and_when_it_is_refused():
 
 @pytest.mark.parametrize("wrong", [7, lambda: None, "", lambda: ""])
 def test_what_gives_no_token_is_refused(wrong):
-    """An empty one counted as none: whoever meant to show one called as nobody."""
+    """An empty one counted as none: anyone who meant to show one called as no one."""
     with pytest.raises(InvalidArgument, match="token"):
         Token(wrong)()

@@ -308,7 +308,7 @@ def test_result_of_a_refresh_that_changed_nothing_tells_of_rows_that_failed_befo
 
 def test_failed_refresh_is_told_as_one(view, fake):
     failed = refreshed("FAILED")
-    failed.error.CopyFrom(status("FAILED_PRECONDITION", "EXTERNAL_WRITES", "the view was written by somebody else"))
+    failed.error.CopyFrom(status("FAILED_PRECONDITION", "EXTERNAL_WRITES", "the view was written by someone else"))
     fake.scripts["WatchJob"] = [jobs_pb2.WatchJobResponse(sequence=1, job=failed)]
     with pytest.raises(leman.JobFailed, match="the refresh of adults failed") as caught:
         view.refresh(progress=False)

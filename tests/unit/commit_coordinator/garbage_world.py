@@ -1,4 +1,4 @@
-"""Made-up tables with everything that may lie beside their data, and an oracle that knows what each file is worth."""
+"""Made-up tables with everything that may are next to their data, and an oracle that knows what each file is worth."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def _record(draw: st.DrawFn, world: World, n: int) -> None:
 
 
 def _column_file(draw: st.DrawFn, world: World, n: int) -> None:
-    """Nobody's, or one that a version refers to."""
+    """No one's, or one that a version refers to."""
     outputs = sorted(
         {o for fragments in world.history for _, state, o in fragments.values() if state in ("partial", "full")}
     )

@@ -62,7 +62,7 @@ def test_they_lie_there_and_nowhere_else(store):
     made("t")
     assert objects(store, "apart/") == [f"apart/ck/db/t.lance/_checkpoints/{KEY}.lance"]
     assert "_checkpoints" not in " ".join(objects(store, "teams/"))
-    assert not in_own_folder(f"{DATABASE}/t.lance"), "keys of another table of this name may lie beside them"
+    assert not in_own_folder(f"{DATABASE}/t.lance"), "keys of another table of this name may are next to them"
     assert in_own_folder("s3://lake/others/t.lance/")
 
 

@@ -13,7 +13,7 @@ COLUMNS = 20_000
 
 
 class Counted(tuple[TableField, ...]):
-    """Columns that count how often somebody goes through them all."""
+    """Columns that count how often someone goes through them all."""
 
     times = 0
 

@@ -326,7 +326,7 @@ def test_without_roots_no_error_shows_where_links_of_the_system_lead(place):
     "sent", ["{}/way", "{}/way/", "file://{}/way", "file:{}/way", "file://localhost{}/%77ay", "/{}/way"]
 )
 def test_errors_of_handlers_show_places_as_they_were_sent(tmp_path, sent):
-    """However the caller and whoever raises the error write them; Lance leaves the first `/` out."""
+    """However the caller and anyone who raises the error write them; Lance leaves the first `/` out."""
     (tmp_path / "real" / "a lake").mkdir(parents=True)
     (tmp_path / "way").symlink_to(tmp_path / "real" / "a lake")
     sent = sent.format(tmp_path)

@@ -1,6 +1,6 @@
 """The first messages and records of a process may come to several threads at once, which msgspec does not bear itself.
 
-What it knows of a type it puts together when it first decodes one, and whoever comes in between gets half of it: the
+What it knows of a type it puts together when it first decodes one, and anyone who comes in between gets half of it: the
 process ends with a segmentation fault. So that is to be done when modules are imported.
 """
 

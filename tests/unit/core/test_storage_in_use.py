@@ -1,4 +1,4 @@
-"""Whoever cannot look says so: what is there may be whole."""
+"""Anyone who cannot look says so: what is there may be whole."""
 
 from __future__ import annotations
 

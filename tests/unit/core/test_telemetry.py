@@ -130,7 +130,7 @@ def test_a_caller_who_is_gone_when_a_message_is_sent_is_no_error(lines):
 
 
 def test_no_line_of_grpc_names_what_is_being_freed():
-    """Whoever keeps one, such as a handler that sends lines later, would refer to an object that is no more."""
+    """Anyone who keeps one, such as a handler that sends lines later, would refer to an object that is no more."""
     program = """
 import asyncio, gc, logging
 import grpc

@@ -107,7 +107,7 @@ def test_of_two_that_create_a_file_one_is_told_that_it_was_late(tmp_path):
 
 
 def test_the_copy_of_a_renamed_columns_file_has_a_name_that_garbage_collection_knows(tmp_path):
-    """Whoever is killed while it is there leaves it."""
+    """Anyone who is killed while it is there leaves it."""
     (tmp_path / "data").mkdir()
     staged = StagedFile(
         file=keys.column_file_name("f" * 32, "0a", partial=True),

@@ -305,7 +305,7 @@ def test_disruptions_network_and_monitoring_are_about_these_pods(name):
         open_ports = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
         known = {port["name"] for port in container(name, service)["ports"]}
         assert {port for port in open_ports if isinstance(port, str)} <= known
-        assert all(rule["from"] for rule in policy["spec"]["ingress"]), "an empty list would let in everybody"
+        assert all(rule["from"] for rule in policy["spec"]["ingress"]), "an empty list would let in everyone"
     for monitor in of_kind(name, "ServiceMonitor"):
         wanted = monitor["spec"]["selector"]["matchLabels"]
         watched = [

@@ -43,5 +43,5 @@ def test_googles_protos_are_copied_as_they_are():
     theirs = {str(path): path for path in files("googleapis-common-protos") or ()}
     for module in (status_pb2, error_details_pb2, code_pb2):
         name = module.DESCRIPTOR.name
-        assert (PROTOS / name).read_text() == Path(str(theirs[name].locate())).read_text(), "copy it anew"
+        assert (PROTOS / name).read_text() == Path(str(theirs[name].locate())).read_text(), "copy it again"
     assert len(list((PROTOS / "google").rglob("*.proto"))) == 3

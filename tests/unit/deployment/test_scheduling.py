@@ -33,7 +33,7 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        """Whether it goes on by itself."""
+        """Whether it resumes by itself."""
         return self.done < len(self.given) - (not self.shutting_down)
 
 

@@ -1,4 +1,4 @@
-"""The process that others are forked from, and who asks it: nobody waits for ever for the other."""
+"""The process that others are forked from, and who asks it: no one waits for ever for the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's vectors: alike for what is about the same, whoever computes them."""
+"""The demo's vectors: alike for what is about the same, no matter who computes them."""
 
 import numpy as np
 import pytest

@@ -46,7 +46,7 @@ HEADER = PlanHeader(
 TASK = FragmentTask(0, 10, 0, Reason.MISSING, "f" * 32, "p", (), missing=(RowRange(0, 10),))
 
 
-#: For a servicer that nobody asks for previews.
+#: For a servicer that no one asks for previews.
 NO_PREVIEWS: Any = None
 #: An executor that knows of no other ones.
 NO_OTHERS = OtherExecutors(Settings(), JobLeases("", "me"))
@@ -102,7 +102,7 @@ class BusySpark:
 
 
 class Planner:
-    """Plans one fragment, as soon as it may; `asked` is set when somebody waits for a plan."""
+    """Plans one fragment, as soon as it may; `asked` is set when someone waits for a plan."""
 
     def __init__(self) -> None:
         self.tasks: tuple[FragmentTask, ...] = (TASK,)
@@ -165,7 +165,7 @@ class Checkpoints:
 
 
 class Reservations:
-    """Nobody leaves any."""
+    """No one leaves any."""
 
     async def keep(self, *_: object) -> None:
         return

@@ -269,7 +269,7 @@ def test_a_watch_stays_with_a_silent_executor_while_nobody_can_tell_who_has_the_
             await told.wait()
             holders, status = pair.holders["second"], pair.first.running.runs[pair.key(job_id)].status
             holders.unknown = True
-            while holders.not_told < 3:  # noqa: ASYNC110 - it tells nobody
+            while holders.not_told < 3:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0.01)
             status.metrics.commit_seconds = 5.0
             await status.publish()

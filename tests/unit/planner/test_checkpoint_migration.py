@@ -1,4 +1,4 @@
-"""Stored rows are stored anew only where it is certain which rows they are now, and what they were computed from."""
+"""Stored rows are stored again only where it is certain which rows they are now, and what they were computed from."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RECORD = record(0, column_file(0, "a2"), rows=ROWS)
 
 
 def from_file(stored: FragmentRecord) -> list[str]:
-    """The sources of what is stored anew for the fragment, of which the store has a record."""
+    """The sources of what is stored again for the fragment, of which the store has a record."""
     asked = resolved([REPLACED])
     migrator = CheckpointMigrator(asked, StoredWork(records={KEY: stored}), Reader({KEY: stored}))
     return [rows.source for rows in migrator.replaced(plan(asked), inspect_all_fragments(asked))]
@@ -103,7 +103,7 @@ LIVE = {0: [True, False, True]}
 
 
 def moved(now: Fragment, rewrite: Rewrite, masks, *, inputs=("x",)):
-    """Where stored rows of the old fragments are stored anew: the source, and which rows it covers."""
+    """Where stored rows of the old fragments are stored again: the source, and which rows it covers."""
     asked = resolved([now])
     asked = replace(asked, inputs=tuple(asked.table.column(name) for name in inputs))
     pairs = {i: [(at, f"in{i}.lance") for at in asked.input_ids] for i in (0, 1)}

@@ -88,7 +88,7 @@ def test_checkpoints_that_hold_the_failures_are_not_used():
     assert task.missing == (RowRange(50, 100),)
     another = failed_key(column_file(0, "a0", partial=True), 0, 50)
     (task,) = plan(asked, found=[another], states=states).tasks
-    assert task.checkpoints == (), "rows of that file failed once more since"
+    assert task.checkpoints == (), "rows of that file failed again since"
 
 
 def test_a_filter_over_the_column_itself_settles_as_the_file_is_known():

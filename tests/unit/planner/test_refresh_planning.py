@@ -399,7 +399,7 @@ def test_addresses_can_be_filled_from_their_own_version():
     assert outcome(made) == ("FULL", "FIRST_FILL")
 
 
-@pytest.mark.parametrize(("stable", "told"), [(False, "anew without stable row IDs. Make"), (True, "anew. Drop")])
+@pytest.mark.parametrize(("stable", "told"), [(False, "again without stable row IDs. Make"), (True, "again. Drop")])
 def test_addresses_into_another_table_are_refused(stable, told):
     """What is advised leads somewhere: the version that is asked for has the number of the recorded one."""
     other = source(5, fragment(0), incarnation="other", stable=stable)
@@ -460,7 +460,7 @@ def test_view_with_other_columns_was_written_by_somebody_else():
 
 
 def test_fragments_without_rows_are_what_was_before():
-    """Lance keeps fragments of which a full refresh, or placeholders made anew, took all rows."""
+    """Lance keeps fragments of which a full refresh, or placeholders made again, took all rows."""
     before = view("view", "placeholders")
     emptied = before.fragments[0]._replace(deleted_rows=10, deletion_file="1-1")
     made = plan(dataclasses.replace(before, fragments=(emptied, before.fragments[1])), max_rows_per_fragment=10)

@@ -1128,7 +1128,7 @@ type ColumnOutcome struct {
 	// A unified diff of the two functions' sources (UdfDefinition.source, or the SQL expressions), at most 16 KB; empty: they
 	// are the same text, or one of them has none.
 	Diff string `protobuf:"bytes,5,opt,name=diff,proto3" json:"diff,omitempty"`
-	// Rows with values that the next backfill computes anew.
+	// Rows with values that the next backfill recomputes.
 	RowsStale int64 `protobuf:"varint,6,opt,name=rows_stale,json=rowsStale,proto3" json:"rows_stale,omitempty"`
 	// Further rows that it computes, as they have no value yet.
 	RowsNotComputed int64 `protobuf:"varint,7,opt,name=rows_not_computed,json=rowsNotComputed,proto3" json:"rows_not_computed,omitempty"`

@@ -45,7 +45,7 @@ const (
 //   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
 //     LEMAN_SERVER__REGISTRY for all services.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-//     somebody acts; do what the message says, then send the call again.
+//     someone acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -60,7 +60,7 @@ type DatabaseServiceClient interface {
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-	//     BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+	//     BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
 	//     BadRequest names.
 	//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
 	//   - `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
@@ -182,7 +182,7 @@ func (c *databaseServiceClient) UnregisterDatabase(ctx context.Context, in *Unre
 //   - `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
 //     LEMAN_SERVER__REGISTRY for all services.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-//     somebody acts; do what the message says, then send the call again.
+//     someone acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -197,7 +197,7 @@ type DatabaseServiceServer interface {
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-	//     BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+	//     BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
 	//     BadRequest names.
 	//   - `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
 	//   - `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take

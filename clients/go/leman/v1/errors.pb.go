@@ -164,7 +164,7 @@ const (
 	// `on_stale_input`.
 	ErrorReason_INPUT_COLUMN_STALE ErrorReason = 187
 	// A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-	// rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+	// rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
 	ErrorReason_COLUMN_CHANGED ErrorReason = 185
 	// The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
 	// before the call.
@@ -191,15 +191,15 @@ const (
 	ErrorReason_ENV_NOT_USABLE ErrorReason = 192
 	// SQL that is right fails on a value; correct it, or exclude such rows.
 	ErrorReason_EXPRESSION_FAILED ErrorReason = 57
-	// Somebody else wrote to the view; restore the version before, or refresh with policy FULL.
+	// Someone else wrote to the view; restore the version before, or refresh with policy FULL.
 	ErrorReason_EXTERNAL_WRITES ErrorReason = 58
-	// The table is in Lance's first file format; write it anew.
+	// The table is in Lance's first file format; write it again.
 	ErrorReason_FILE_FORMAT_NOT_SUPPORTED ErrorReason = 59
 	// A staged file has not all rows that the fragment has by now; the job plans again.
 	ErrorReason_FILE_LACKS_ROWS ErrorReason = 60
 	// The filter fails on a value; correct it.
 	ErrorReason_FILTER_FAILED ErrorReason = 61
-	// Somebody else filled the fragment meanwhile; the job plans again.
+	// Someone else filled the fragment meanwhile; the job plans again.
 	ErrorReason_FRAGMENT_CHANGED ErrorReason = 62
 	// The fragment is not in the table any more; the job plans again.
 	ErrorReason_FRAGMENT_GONE ErrorReason = 63
@@ -337,7 +337,7 @@ const (
 	// The service is stopping.
 	ErrorReason_DRAINING ErrorReason = 122
 	// No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-	// or mend it, and run the job again: what was finished is kept.
+	// or fix it, and run the job again: what was finished is kept.
 	ErrorReason_FUNCTION_UNAVAILABLE ErrorReason = 184
 	// Executors died under the job again and again; what was finished is kept. Run it again once the cause is found.
 	ErrorReason_EXECUTOR_LOST ErrorReason = 123
@@ -347,7 +347,7 @@ const (
 	ErrorReason_KEYS_UNAVAILABLE ErrorReason = 125
 	// The service that serves the call cannot be reached from here.
 	ErrorReason_PEER_UNAVAILABLE ErrorReason = 126
-	// Nobody took a message of the stream for a while; open it again.
+	// No one took a message of the stream for a while; open it again.
 	ErrorReason_READER_STALLED ErrorReason = 127
 	// Spark gave up on a worker of a job; the message has its words.
 	ErrorReason_SPARK_FAILED ErrorReason = 128
@@ -406,7 +406,7 @@ const (
 	ErrorReason_VIEW_DAMAGED ErrorReason = 148
 	// The place does not lie where the services may work; name another one.
 	ErrorReason_DATABASE_NOT_ALLOWED ErrorReason = 149
-	// The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+	// The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
 	// column was given another function meanwhile, which is not given the values; run it again if that one may have them.
 	ErrorReason_ENV_NOT_ALLOWED ErrorReason = 193
 	// An HTTP call without a token names another host than this machine; call it by its own name.
@@ -437,7 +437,7 @@ const (
 	ErrorReason_PLAN_WITHOUT_DEFINITION ErrorReason = 161
 	// A plan came without its header.
 	ErrorReason_PLAN_WITHOUT_HEADER ErrorReason = 162
-	// Nobody computed a range of rows; run the job again.
+	// No one computed a range of rows; run the job again.
 	ErrorReason_RANGE_LOST ErrorReason = 163
 	// A refresh did not compute all rows; run it again.
 	ErrorReason_SCRATCH_TABLE_INCOMPLETE ErrorReason = 164

@@ -259,7 +259,7 @@ const (
 	JobEvent_KIND_COMMIT JobEvent_Kind = 5
 	// Something failed.
 	JobEvent_KIND_ERROR JobEvent_Kind = 6
-	// The table changed, and the rest of the work is planned anew.
+	// The table changed, and the rest of the work is planned again.
 	JobEvent_KIND_REPLAN JobEvent_Kind = 7
 	// Something that the job needs is away, and is waited for.
 	JobEvent_KIND_WAIT JobEvent_Kind = 8
@@ -268,7 +268,7 @@ const (
 	// What the function asks for on a worker is there, or is waited for; or how long the job's environment variables are
 	// kept.
 	JobEvent_KIND_RESOURCES JobEvent_Kind = 10
-	// Values that were stored for rows that moved since were stored anew.
+	// Values that were stored for rows that moved since were stored again.
 	JobEvent_KIND_MIGRATED JobEvent_Kind = 11
 	// Indexes are brought up to date.
 	JobEvent_KIND_INDEX JobEvent_Kind = 12
@@ -417,7 +417,7 @@ type Job struct {
 	// How far it is.
 	Progress *Progress `protobuf:"bytes,5,opt,name=progress,proto3" json:"progress,omitempty"`
 	// Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-	//   - UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+	//   - UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
 	//     function or the policy. The details tell the row.
 	//   - WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
 	//     the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -494,7 +494,7 @@ type Job struct {
 	// a function that never ran, or a refresh. An estimate: it moves with what is measured.
 	ExpectedStartTime *timestamppb.Timestamp `protobuf:"bytes,25,opt,name=expected_start_time,json=expectedStartTime,proto3" json:"expected_start_time,omitempty"`
 	// The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-	// told to nobody.
+	// told to no one.
 	EnvNames []string `protobuf:"bytes,26,rep,name=env_names,json=envNames,proto3" json:"env_names,omitempty"`
 	// What its trace began with, as `traceparent` of W3C Trace Context has it: the trace's id is the second of its four
 	// parts. Empty: it is not traced (docs/observability.md).
@@ -852,7 +852,7 @@ type RefreshResult struct {
 	Reason RefreshReason `protobuf:"varint,2,opt,name=reason,proto3,enum=leman.v1.RefreshReason" json:"reason,omitempty"`
 	// Rows that came into the view, a first fill's included.
 	RowsAdded int64 `protobuf:"varint,3,opt,name=rows_added,json=rowsAdded,proto3" json:"rows_added,omitempty"`
-	// Rows whose values were computed anew in their place.
+	// Rows whose values were recomputed in their place.
 	RowsRecomputed int64 `protobuf:"varint,4,opt,name=rows_recomputed,json=rowsRecomputed,proto3" json:"rows_recomputed,omitempty"`
 	// Rows that left.
 	RowsEvicted int64 `protobuf:"varint,5,opt,name=rows_evicted,json=rowsEvicted,proto3" json:"rows_evicted,omitempty"`
@@ -997,7 +997,7 @@ func (x *RefreshResult) GetWarnings() []string {
 	return nil
 }
 
-// Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
+// Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
 // began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
 // functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
 //
@@ -1022,7 +1022,7 @@ type Progress struct {
 	// Rows of the column files that the job has committed that the filter left out.
 	RowsSkipped int64 `protobuf:"varint,7,opt,name=rows_skipped,json=rowsSkipped,proto3" json:"rows_skipped,omitempty"`
 	// Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-	// or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+	// or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
 	// number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
 	// was committed. The error policy's `max_errors` is compared with it.
 	RowsFailed int64 `protobuf:"varint,8,opt,name=rows_failed,json=rowsFailed,proto3" json:"rows_failed,omitempty"`

@@ -183,7 +183,7 @@ const (
 	RowState_ROW_STATE_NULL RowState = 2
 	// The function failed on it; a plain backfill does not try it again, unless the column has another function since.
 	RowState_ROW_STATE_FAILED RowState = 3
-	// Nobody computed it yet, or its value is stale; the next backfill computes it.
+	// No one computed it yet, or its value is stale; the next backfill computes it.
 	RowState_ROW_STATE_NOT_COMPUTED RowState = 4
 )
 
@@ -306,7 +306,7 @@ const (
 	// The source version that the view is right for was cleaned away, and what the view recorded of it does not do: what
 	// changed since cannot be told.
 	RefreshReason_REFRESH_REASON_SOURCE_HISTORY_LOST RefreshReason = 5
-	// The source was dropped and made anew under its name.
+	// The source was dropped and made again under its name.
 	RefreshReason_REFRESH_REASON_SOURCE_REPLACED RefreshReason = 6
 	// Asked for.
 	RefreshReason_REFRESH_REASON_FORCED RefreshReason = 7
@@ -434,7 +434,7 @@ const (
 	RefreshSpec_POLICY_AUTO RefreshSpec_Policy = 1
 	// Refuse where it is not: FULL_REFRESH_NEEDED.
 	RefreshSpec_POLICY_INCREMENTAL RefreshSpec_Policy = 2
-	// Compute every row anew.
+	// Compute every row again.
 	RefreshSpec_POLICY_FULL RefreshSpec_Policy = 3
 )
 
@@ -1791,7 +1791,7 @@ type ExplainRefreshResponse struct {
 	FragmentsUnset int32 `protobuf:"varint,9,opt,name=fragments_unset,json=fragmentsUnset,proto3" json:"fragments_unset,omitempty"`
 	// Fragments of the source to be compared row by row, by how they differ.
 	Changes []*SourceChangeCount `protobuf:"bytes,10,rep,name=changes,proto3" json:"changes,omitempty"`
-	// Function columns that are computed anew for every row.
+	// Function columns that are recomputed for every row.
 	Stale []string `protobuf:"bytes,11,rep,name=stale,proto3" json:"stale,omitempty"`
 	// Computed columns of the source that the view reads, or that these rest on, and that are not current in
 	// `target_version`. Where the source is a view: its function columns that `stale_columns` names. See

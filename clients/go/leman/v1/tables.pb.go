@@ -279,7 +279,7 @@ type AppendRowsHeader struct {
 	// Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
 	// are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
 	// rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-	// with which no row came stands for nothing yet.
+	// with which no row came stands needlessly yet.
 	RequestId string `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// Rows in a new fragment at the most; 0: 1,048,576.
 	MaxRowsPerFragment int64 `protobuf:"varint,3,opt,name=max_rows_per_fragment,json=maxRowsPerFragment,proto3" json:"max_rows_per_fragment,omitempty"`

@@ -53,7 +53,7 @@ const (
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
 //   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-//     somebody acts; do what the message says, then send the call again.
+//     someone acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
 //     RetryInfo's delay.
@@ -68,7 +68,7 @@ type TableServiceClient interface {
 	// MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
 	// however slowly its caller reads.
 	//
-	// An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+	// An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
 	// counts what was read. A call with `include_checkpointed` starts over.
 	//
 	// Errors:
@@ -85,25 +85,25 @@ type TableServiceClient interface {
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
 	//     delay.
-	//   - `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-	//   - `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+	//   - `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+	//   - `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-	//   - `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+	//   - `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
 	ReadRows(ctx context.Context, in *ReadRowsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadRowsResponse], error)
 	// Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
 	// table that it was read from.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-	//     Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+	//     Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
 	//     that BadRequest names.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
 	//   - `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -125,7 +125,7 @@ type TableServiceClient interface {
 	//     table; do what the message says.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
 	//   - `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
 	//     look at the table, and send the rows again.
 	//   - `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -133,7 +133,7 @@ type TableServiceClient interface {
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
 	//     RetryInfo's delay.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -148,12 +148,12 @@ type TableServiceClient interface {
 	// Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 	//
 	// Errors:
-	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
 	//     that BadRequest names.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -167,13 +167,13 @@ type TableServiceClient interface {
 	DeleteRows(ctx context.Context, in *DeleteRowsRequest, opts ...grpc.CallOption) (*DeleteRowsResponse, error)
 	// Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
 	// the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-	// or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+	// or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
 	// commits of the table wait meanwhile.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
 	//     filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-	//     row; mend the field that BadRequest names.
+	//     row; fix the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
 	//     make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -181,9 +181,9 @@ type TableServiceClient interface {
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -213,14 +213,14 @@ type TableServiceClient interface {
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
 	//   - `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
 	//   - `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
 	//     early; send the rows again.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
 	//     RetryInfo's delay.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -259,7 +259,7 @@ type TableServiceClient interface {
 	//   - `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
 	//   - `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -298,7 +298,7 @@ type TableServiceClient interface {
 	// refreshed any more, and jobs that compute one fail.
 	//
 	// Errors:
-	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
 	//     names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
 	//   - `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -318,12 +318,12 @@ type TableServiceClient interface {
 	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
 	DropColumns(ctx context.Context, in *DropColumnsRequest, opts ...grpc.CallOption) (*DropColumnsResponse, error)
 	// Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-	// columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+	// columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
 	// that the column has, while other commits of the table wait; a computed column keeps its type.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-	//     to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+	//     to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -498,7 +498,7 @@ func (c *tableServiceClient) AlterPlainColumns(ctx context.Context, in *AlterPla
 //   - `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
 //   - `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
 //   - `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-//     somebody acts; do what the message says, then send the call again.
+//     someone acts; do what the message says, then send the call again.
 //   - `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
 //   - `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
 //     RetryInfo's delay.
@@ -513,7 +513,7 @@ type TableServiceServer interface {
 	// MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
 	// however slowly its caller reads.
 	//
-	// An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+	// An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
 	// counts what was read. A call with `include_checkpointed` starts over.
 	//
 	// Errors:
@@ -530,25 +530,25 @@ type TableServiceServer interface {
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
 	//     delay.
-	//   - `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-	//   - `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+	//   - `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+	//   - `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
 	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-	//   - `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+	//   - `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
 	ReadRows(*ReadRowsRequest, grpc.ServerStreamingServer[ReadRowsResponse]) error
 	// Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
 	// table that it was read from.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-	//     Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+	//     Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
 	//     that BadRequest names.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
 	//   - `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -570,7 +570,7 @@ type TableServiceServer interface {
 	//     table; do what the message says.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
 	//   - `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
 	//     look at the table, and send the rows again.
 	//   - `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -578,7 +578,7 @@ type TableServiceServer interface {
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
 	//     RetryInfo's delay.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -593,12 +593,12 @@ type TableServiceServer interface {
 	// Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 	//
 	// Errors:
-	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
 	//     that BadRequest names.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -612,13 +612,13 @@ type TableServiceServer interface {
 	DeleteRows(context.Context, *DeleteRowsRequest) (*DeleteRowsResponse, error)
 	// Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
 	// the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-	// or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+	// or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
 	// commits of the table wait meanwhile.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
 	//     filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-	//     row; mend the field that BadRequest names.
+	//     row; fix the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
 	//     make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -626,9 +626,9 @@ type TableServiceServer interface {
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -658,14 +658,14 @@ type TableServiceServer interface {
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
 	//   - `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
 	//   - `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
 	//   - `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
 	//   - `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
 	//     early; send the rows again.
 	//   - `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
 	//     RetryInfo's delay.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -704,7 +704,7 @@ type TableServiceServer interface {
 	//   - `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
 	//   - `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
 	//   - `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+	//   - `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
 	//     send the call again.
 	//   - `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
 	//   - `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -743,7 +743,7 @@ type TableServiceServer interface {
 	// refreshed any more, and jobs that compute one fail.
 	//
 	// Errors:
-	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
 	//     names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
 	//   - `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -763,12 +763,12 @@ type TableServiceServer interface {
 	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
 	DropColumns(context.Context, *DropColumnsRequest) (*DropColumnsResponse, error)
 	// Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-	// columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+	// columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
 	// that the column has, while other commits of the table wait; a computed column keeps its type.
 	//
 	// Errors:
 	//   - `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-	//     to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+	//     to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
 	//   - `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
 	//   - `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.

@@ -23,7 +23,7 @@ ADDED_AS = b"leman::added_as"
 KEPT = b"leman::kept"
 INPUT_NAMES = b"leman::input_names"
 REQUEST = b"leman::request"
-#: Digest of what binds the column: what somebody or something else changed is not believed.
+#: Digest of what binds the column: what someone or something else changed is not believed.
 DIGEST = b"leman::digest"
 #: Number of the format, `stored_documents.BINDING`. The digest does not cover it: a later format may cover more keys.
 FORMAT = b"leman::format"

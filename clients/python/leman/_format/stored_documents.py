@@ -137,7 +137,7 @@ def seal_text(text: str) -> str:
 
 
 def is_whole(sealed: str) -> bool:
-    """Tell whether a sealed text is as it was written."""
+    """Return whether a sealed text is as it was written."""
     digest, _, text = sealed.partition(" ")
     return digest == _short(text)
 

@@ -58,7 +58,7 @@ class ErrorRule:
     max_backoff_seconds: float = 60.0
 
     def matches(self, names: AbstractSet[str], message: str) -> bool:
-        """Tell whether the rule is about this exception.
+        """Return whether the rule is about this exception.
 
         Args:
             names: of the exception's class and its bases, with and without their modules.
@@ -117,7 +117,7 @@ class CheckpointBounds:
 
     @property
     def asked(self) -> bool:
-        """Tell whether anything was asked."""
+        """Return whether anything was asked."""
         return self != CheckpointBounds()
 
     @property

@@ -44,7 +44,7 @@ def sql_quoted(text: str) -> str:
 
 
 def is_sealed(record: str) -> bool:
-    """Tell whether a record carries a digest."""
+    """Return whether a record carries a digest."""
     return not record.startswith("{")
 
 

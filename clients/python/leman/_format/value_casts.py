@@ -116,7 +116,7 @@ def map_inner_fields(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) 
 
 
 def holds_type(kind: pa.DataType, wanted: Callable[[pa.DataType], bool]) -> bool:
-    """Tell whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
+    """Return whether a type is of a sort, or has one in it at any depth. An extension type is one piece."""
     if wanted(kind):
         return True
     return pt.is_nested(kind) and any(holds_type(kind.field(at).type, wanted) for at in range(kind.num_fields))
@@ -185,7 +185,7 @@ def relabel(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def differ_in_names(kind: pa.DataType, other: pa.DataType) -> bool:
-    """Tell whether two types are not the same, and would be if all fields in them had no names."""
+    """Return whether two types are not the same, and would be if all fields in them had no names."""
     return bool(kind != other and _nameless(kind) == _nameless(other))
 
 
@@ -222,7 +222,7 @@ _INTEGER_DIGITS = 20
 
 
 def castable(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether two types hold the same sort of values, so that `source` may be cast to `target`.
+    """Return whether two types hold the same sort of values, so that `source` may be cast to `target`.
 
     Text and bytes are two sorts, and so are counts and times, times with and without a zone, and truth values and
     numbers. Floats and decimals are not cast to each other; a date is cast to its midnight where there is no zone.
@@ -266,12 +266,12 @@ def cast_advice(source: pa.DataType, target: pa.DataType) -> str:
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Tell whether a type holds text."""
+    """Return whether a type holds text."""
     return bool(pt.is_string(kind) or pt.is_large_string(kind) or pt.is_string_view(kind))
 
 
 def is_binary(kind: pa.DataType) -> bool:
-    """Tell whether a type holds bytes."""
+    """Return whether a type holds bytes."""
     wide = pt.is_binary(kind) or pt.is_large_binary(kind) or pt.is_binary_view(kind)
     return bool(wide or pt.is_fixed_size_binary(kind))
 
@@ -281,7 +281,7 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def convertible(source: pa.DataType, target: pa.DataType) -> bool:
-    """Tell whether `exact_cast` casts `source` to `target`, where no value is changed by that."""
+    """Return whether `exact_cast` casts `source` to `target`, where no value is changed by that."""
     if source == target or pt.is_null(source):
         return True
     if not castable(source, target):
@@ -356,7 +356,7 @@ def _integers_as_floats(values: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def has_floats(kind: pa.DataType) -> bool:
-    """Tell whether a type holds floats, at any depth of lists, maps, structs and dictionaries."""
+    """Return whether a type holds floats, at any depth of lists, maps, structs and dictionaries."""
     return holds_type(
         without_extensions(kind), lambda inner: pt.is_floating(inner.value_type if pt.is_dictionary(inner) else inner)
     )

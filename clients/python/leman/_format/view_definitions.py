@@ -113,7 +113,7 @@ class EarlierState:
     last_fragment: int = -1
 
     def is_like(self, other: EarlierState) -> bool:
-        """Tell whether both hold the same values."""
+        """Return whether both hold the same values."""
         return (self.source_version, self.computed) == (other.source_version, other.computed)
 
 
@@ -173,7 +173,7 @@ class ViewDefinition:
 
 
 def is_view(metadata: Mapping[bytes, bytes]) -> bool:
-    """Tell whether a table is a view by the schema's metadata, a damaged one too."""
+    """Return whether a table is a view by the schema's metadata, a damaged one too."""
     return QUERY.encode() in metadata or DIGEST.encode() in metadata
 
 

@@ -67,7 +67,7 @@ def described(value: type) -> list[Any] | None:
 
 
 def is_derived(name: str, item: Any) -> bool:
-    """Tell whether the library made this attribute of a class from what `described` gives."""
+    """Return whether the library made this attribute of a class from what `described` gives."""
     if name.startswith(_DERIVED) or name in _DERIVED_NAMES or name == "__is_pydantic_dataclass__":
         return True
     return type(item).__module__.partition(".")[0] == "sqlalchemy"
@@ -120,7 +120,7 @@ def compiler_options(value: Any) -> dict[str, Any]:
 
 
 def made_from_seeds(name: str, item: Any) -> bool:
-    """Tell whether attrs made a method with a number in it that is another one in each process."""
+    """Return whether attrs made a method with a number in it that is another one in each process."""
     code = getattr(item, "__code__", None)
     return name == "__hash__" and code is not None and code.co_filename.startswith("<attrs generated")
 
@@ -189,7 +189,7 @@ def implementations(value: Any) -> dict[type, Callable[..., Any]] | None:
 
 
 def taken_apart(value: Any) -> tuple[Any, ...] | None:
-    """How a worker makes such an object anew, as `object.__reduce__` has it; None where pickle knows that itself."""
+    """How a worker makes such an object again, as `object.__reduce__` has it; None where pickle knows that itself."""
     way = _WAYS.get(type(value)) or (_derived if issubclass(type(value), tuple(_DESCRIPTORS)) else None)
     if way is None and type(value).__name__ == "Meta" and type(value).__module__ == "msgspec":
         way = _struct_meta

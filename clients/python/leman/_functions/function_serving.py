@@ -422,7 +422,7 @@ class Listener:
                 return
 
     def stop(self, grace_seconds: float) -> bool:
-        """Take no more streams, end each one after the batch at work, and tell whether all of these ended in time."""
+        """Take no more streams, end each one after the batch at work, and return whether all of these ended in time."""
         self._over.set()
         if self._looking is not None:
             self._looking.join()

@@ -96,7 +96,7 @@ _parsing = threading.RLock()  # a finalizer may parse in the midst of a parse
 
 
 def function_node(function: FunctionType) -> FunctionNode | None:
-    """The syntax tree of a loaded function; None where it was typed in (`python -c`, a REPL, `exec`), and nobody keeps
+    """The syntax tree of a loaded function; None where it was typed in (`python -c`, a REPL, `exec`), and no one keeps
     its source.
 
     Raises VersionRequired where its file cannot be read, or is not what was loaded.
@@ -182,7 +182,8 @@ def names_in(text: str) -> set[str]:
 
 
 def is_plain_hint(hint: Any) -> bool:
-    """Tell whether the text of an annotation says all about it: it holds no class of the user's own, and no object."""
+    """Return whether the text of an annotation says all about it: it holds no class of the user's own, and no
+    object."""
     if isinstance(hint, type) and not typing.get_args(hint):
         return is_installed(hint.__module__)
     if typing.get_origin(hint) is typing.Literal:
@@ -205,7 +206,7 @@ _BY_NAME = {"getattr", "hasattr"}
 
 
 def reads_any_name(code: CodeType, node: FunctionNode | None) -> bool:
-    """Tell whether a function asks for attributes by names that do not stand in it."""
+    """Return whether a function asks for attributes by names that do not stand in it."""
     if not any(not _BY_NAME.isdisjoint(inner.co_names) for inner in (code, *_nested(code))):
         return False
     if node is None:

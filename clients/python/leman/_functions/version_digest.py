@@ -251,7 +251,7 @@ class _Walker:
                     )
 
     def reads(self, *names: str) -> bool:
-        """Tell whether code that is walked reads something by one of these names."""
+        """Return whether code that is walked reads something by one of these names."""
         self.asked.update(names)
         return not self.read.isdisjoint(names)
 
@@ -278,7 +278,7 @@ class _Walker:
         return self._all(b"partial", value.func, value.args, keywords, *own)
 
     def _attributes_read(self, value: Any) -> list[bytes]:
-        """The attributes that somebody gave a function, where the code reads them."""
+        """The attributes that someone gave a function, where the code reads them."""
         every = self.reads(*_READS_ATTRIBUTES, source_code.ANY_NAME)
         own = {
             name: item
@@ -676,7 +676,7 @@ def _registered(value: type) -> list[type]:
 
 
 def _is_own_code(item: Any) -> bool:
-    """Tell whether a value is a function or class of the user's own."""
+    """Return whether a value is a function or class of the user's own."""
     if isinstance(item, FunctionType):
         return not is_installed_code(item.__globals__)
     return isinstance(item, type) and not is_installed_class(item)
@@ -714,7 +714,7 @@ def _closure(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether a value holds no others, so that nothing in it has an order."""
+    """Return whether a value holds no others, so that nothing in it has an order."""
     kind = type(value)
     if kind in (tuple, frozenset):
         return all(map(_is_plain, value))
@@ -724,12 +724,12 @@ def _is_plain(value: Any) -> bool:
 
 
 def _only_looked_up(name: str, value: dict[Any, Any], node: source_code.FunctionNode) -> bool:
-    """Tell whether a function cannot see the order of a dictionary's keys, nor of anything that it holds."""
+    """Return whether a function cannot see the order of a dictionary's keys, nor of anything that it holds."""
     return all(map(_is_plain, value.copy().values())) and name in source_code.order_free(node)
 
 
 def _made_by_library(value: type) -> bool:
-    """Tell whether the class of a class is of an installed library, which may read anything that the class has."""
+    """Return whether the class of a class is of an installed library, which may read anything that the class has."""
     home = type(value).__module__
     return home.partition(".")[0] not in sys.stdlib_module_names and is_installed(home)
 
@@ -784,7 +784,7 @@ def _words_read(code: CodeType, words: set[str], function: FunctionType, *, by_t
 
 
 def _may_read(value: Any) -> bool:
-    """Tell whether a value is code of a library that may read docstrings, annotations or the like."""
+    """Return whether a value is code of a library that may read docstrings, annotations or the like."""
     if isinstance(value, ModuleType) or not callable(value) or _is_own_code(value):
         return False
     home = str(getattr(value, "__module__", None) or type(value).__module__)

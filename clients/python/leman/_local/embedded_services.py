@@ -98,7 +98,7 @@ _POLL = 0.05
 _ANSWER_SECONDS = 2.0  # after which the supervisor is looked at again
 _OTHER_THERE = (0, 4)  # exit codes of a supervisor that another one has made needless
 _LOG_LINES = 15
-_MEND_SECONDS = 8.0  # in which a supervisor that runs has long written a damaged service file anew
+_MEND_SECONDS = 8.0  # in which a supervisor that runs has long written a damaged service file again
 
 
 class Embedded:
@@ -203,7 +203,7 @@ class Embedded:
             )
 
     def locate_first(self) -> Endpoints:
-        """The running services, once the planner answers; a system that has died is not waited for but started anew.
+        """The running services, once the planner answers; a system that has died is not waited for but restarted.
 
         Raises StartFailed.
         """
@@ -222,8 +222,9 @@ class Embedded:
             time.sleep(_POLL)
 
     def find_restarted(self) -> Endpoints | None:
-        """The services that serve the database now. Those of a system that was killed are started anew; None for one
-        that has ended otherwise, and for that of `leman up`: whoever ended it starts it again, or wants it to be gone.
+        """The services that serve the database now. Those of a system that was killed are restarted; None for one
+        that has ended otherwise, and for that of `leman up`: anyone who ended it starts it again, or wants it to be
+        gone.
 
         Raises StartFailed."""
         if self._own.running() is not None:
@@ -446,7 +447,7 @@ def reading_service(services: Services, name: str) -> Iterator[Services]:
 
 @contextlib.contextmanager
 def ephemeral_service(name: str) -> Iterator[Services]:
-    """Run `planner` or `commit_coordinator` as a child of this process, on loopback, under a token that nobody else
+    """Run `planner` or `commit_coordinator` as a child of this process, on loopback, under a token that no one else
     knows. It keeps no files. Raises StartFailed."""
     token = secrets.token_urlsafe(32)
     ours = {"HOST": "127.0.0.1", "PORT": "0", "TOKEN": token, "TLS_CERT": "", "TLS_KEY": "", "REUSE_PORT": "false"}

@@ -1,7 +1,7 @@
 """Read tables, views, functions, jobs and failed rows of a folder of this machine, where services would have to start.
 
 What is stored, and how it is checked, `leman._format` says. Where it makes no sense here, or is of another release, the
-functions return None: the services are asked then, which say what is wrong or can mend it.
+functions return None: the services are asked then, which say what is wrong or can fix it.
 """
 
 from __future__ import annotations

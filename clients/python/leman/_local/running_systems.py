@@ -89,7 +89,8 @@ class ServiceFile:
         return 0
 
     def _is_free(self) -> bool:
-        """Whether the lock is there and nobody holds it: then whoever has the supervisor's process id now is not it."""
+        """Whether the lock is there and no one holds it: then anyone who has the supervisor's process id now is not
+        it."""
         try:
             import fcntl  # noqa: PLC0415 - not on Windows, where services run elsewhere
 
@@ -110,7 +111,7 @@ def is_alive(pid: int) -> bool:
         return False
     except PermissionError:
         pass  # another user's, which may have the id of a supervisor that is gone
-    with suppress(OSError):  # where /proc exists it tells whether the id was given to another program since
+    with suppress(OSError):  # where /proc exists it shows whether the id was given to another program since
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         return b"leman_local" in command or b"embedded" in command  # as releases before 0.2 call it
     return True
@@ -247,7 +248,7 @@ class System:
         (register_system() / f"{self.pid}.json").unlink(missing_ok=True)
 
     def end_if_idle(self) -> bool:
-        """End it where nobody has called it and no job has run for a while; whether that was done."""
+        """End it where no one has called it and no job has run for a while; whether that was done."""
         with suppress(OSError, StartFailed):
             return bool(send_command(self.said, {"do": "stop", "within": _DOWN_SECONDS, "if_idle": True}).get("done"))
         return False

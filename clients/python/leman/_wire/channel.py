@@ -119,7 +119,7 @@ def _options(path: str) -> descriptor_pb2.MethodOptions:
 
 
 class Connections(Protocol):
-    """What a patient channel asks of whoever knows where the services are."""
+    """What a patient channel asks of anyone who knows where the services are."""
 
     def channel(self, service: str, *, reads: bool = False) -> grpc.Channel:
         """Give the channel to a service as it is known now; `reads`: for a call that changes nothing."""
@@ -221,7 +221,7 @@ class Endpoints:
     plaintext: bool = False
 
     def exposes(self, address: str) -> bool:
-        """Whether a call of that address would show the token to whoever is on the way, which nobody permitted."""
+        """Whether a call of that address would show the token to anyone who is on the way, which no one permitted."""
         return bool(self.token) and not (self.tls_ca or self.plaintext or is_loopback(address))
 
 
@@ -250,7 +250,7 @@ class Locator(Protocol):
         ...
 
     def find_restarted(self) -> Endpoints | None:
-        """As `locate`, for who watches what they do: None where they have ended and somebody else is to start them."""
+        """As `locate`, for who watches what they do: None where they have ended and someone else is to start them."""
         ...
 
 
@@ -301,7 +301,7 @@ class Services:
         return self.heard_until
 
     def look_again(self) -> bool:
-        """Ask the locator once more; True when the services have moved, or were started anew."""
+        """Ask the locator again; True when the services have moved, or were restarted."""
         return self._moved_to(self._locator.locate())
 
     def _moved_to(self, found: Endpoints) -> bool:
@@ -357,7 +357,7 @@ class Services:
 
     def wait_as_watch(self, service: str, error: grpc.RpcError, patience: RetryBudget, heard_until: float) -> None:
         """As `wait_or_raise`, after a watch was cut. Where its services spoke a moment ago and have ended, it waits for
-        those that come back, and starts none: whoever restarts them would find others.
+        those that come back, and starts none: anyone who restarts them would find others.
 
         `heard_until`: the watch's own, from when it began or last heard: that others have given up changes nothing."""
         is_away = conversions.code_of(error) is grpc.StatusCode.UNAVAILABLE and time.monotonic() < heard_until
@@ -371,7 +371,7 @@ class Services:
             raise self.explain(service, error) from None
         self.heard_until = 0.0
         raise Unavailable(
-            f"the services have ended, and nobody has started them again within {self._patience:g} s: what was watched"
+            f"the services have ended, and no one has started them again within {self._patience:g} s: what was watched"
             " goes on once they run, and the next call starts them"
         )
 
@@ -419,7 +419,7 @@ class Services:
             return self._channels[address]
 
     def _look_at_files(self, shown: Endpoints) -> None:
-        """Have channels opened anew where their certificates were renewed."""
+        """Have channels reopened where their certificates were renewed."""
         if not shown.tls_ca:
             return
         if self._tls is None:
@@ -556,7 +556,7 @@ class Remote:
         return self.locate()
 
     def find_restarted(self) -> Endpoints:
-        """As `locate`: whoever runs them starts them again."""
+        """As `locate`: anyone who runs them starts them again."""
         return self.locate()
 
     def locate(self) -> Endpoints:
@@ -622,7 +622,7 @@ def fetch_service_info(
 
 def _in_the_clear(address: str) -> InvalidArgument:
     return InvalidArgument(
-        f"{address} is another machine, and without TLS whoever is on the way reads the token: give tls_ca=, or"
+        f"{address} is another machine, and without TLS anyone who is on the way reads the token: give tls_ca=, or"
         " plaintext=True (on the command line LEMAN_PLAINTEXT=true) where the network is protected",
         reason="PLAINTEXT_TOKEN",
     )

@@ -140,7 +140,7 @@ def retry_after(error: grpc.RpcError) -> float:
 
 
 def tls_failure(error: grpc.RpcError) -> str:
-    """Why there is no TLS with what answers at the address, which another try would not mend; empty: that is not it."""
+    """Why there is no TLS with what answers at the address, which another try would not fix; empty: that is not it."""
     details = error.details() or ""
     return next((meaning for word, meaning in _TLS_FAILURES.items() if word in details), "")
 

@@ -125,7 +125,7 @@ class Pem(NamedTuple):
 
 
 class TlsFiles:
-    """PEM files that may be replaced at any time; looked at when somebody asks, once a second at most.
+    """PEM files that may be replaced at any time; looked at when someone asks, once a second at most.
 
     While they do not fit one another, as one of them is replaced and another is not yet, those of before hold. An empty
     path is no file. Raises OSError where they cannot be used at first.
@@ -158,7 +158,7 @@ class TlsFiles:
         if ca:
             tried.load_verify_locations(ca)
         if cert and key:
-            tried.load_cert_chain(cert, key, password="")  # else it asks whoever sits at the terminal
+            tried.load_cert_chain(cert, key, password="")  # else it asks anyone who sits at the terminal
         if self._contents() != pem:
             raise OSError("they are being replaced")
         return pem

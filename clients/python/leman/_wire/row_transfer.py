@@ -1,8 +1,8 @@
 """Rows through the services, as Arrow IPC streams: sent and read.
 
-Rows that come through the services, as Arrow IPC streams: for whoever cannot, or shall not, read a table's files.
+Rows that come through the services, as Arrow IPC streams: for anyone who cannot, or shall not, read a table's files.
 
-Rows that go through the services, as an Arrow IPC stream: for whoever cannot, or shall not, write their files.
+Rows that go through the services, as an Arrow IPC stream: for anyone who cannot, or shall not, write their files.
 """
 
 from __future__ import annotations

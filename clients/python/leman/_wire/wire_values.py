@@ -61,7 +61,7 @@ def checked_request_id(given: str | None) -> str:
 
 
 def derived_request_id(given: str | None, what: str) -> str | None:
-    """The id of a further change of one call, where its caller gave the first: one that nobody else gives by chance."""
+    """The id of a further change of one call, where its caller gave the first: one that no one else gives by chance."""
     if given is None:
         return None
     said = f"{_checked(given)}-{what}"

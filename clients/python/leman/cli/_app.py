@@ -59,7 +59,7 @@ class _Light:
 
 
 def use_light_values() -> None:
-    """Have typer take such values as they are. A release that is made otherwise goes on as it does."""
+    """Have typer take such values as they are. A release that is made otherwise continues as it does."""
     with contextlib.suppress(ImportError, AttributeError):
         core: Any = importlib.import_module("typer.core")
         whole = core.build_runtime_param

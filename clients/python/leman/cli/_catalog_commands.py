@@ -242,7 +242,7 @@ def print_view(view: ViewInfo) -> None:
     rows = [(field.name, field.type, made.get(field.name), versions.get(field.name)) for field in view.schema]
     print_table(("column", "type", "is", "function version"), rows)
     if view.stale_columns:
-        print_line(f"\nA refresh computes anew for every row: {', '.join(view.stale_columns)}")
+        print_line(f"\nA refresh recomputes for every row: {', '.join(view.stale_columns)}")
 
 
 @views.command("create")
@@ -399,7 +399,7 @@ def _refresh_sources(
     *,
     quiet: bool,
 ) -> bool:
-    """Refresh the views that it rests on, and tell whether `env` was given to one."""
+    """Refresh the views that it rests on, and return whether `env` was given to one."""
     from leman._jobs import check_ended  # noqa: PLC0415 - slow to import
 
     had_env = False
@@ -414,7 +414,7 @@ def _refresh_sources(
 
 
 def _begin(begin: Callable[..., JobFuture], env: Mapping[str, str] | None) -> tuple[JobFuture, bool]:
-    """Begin a refresh, with `env` where a function of it can have that, and tell whether one can."""
+    """Begin a refresh, with `env` where a function of it can have that, and return whether one can."""
     from leman._jobs import with_usable_env  # noqa: PLC0415 - slow to import
 
     return with_usable_env(lambda usable: (begin(env=usable), usable is not None), env)

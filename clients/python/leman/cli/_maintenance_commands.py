@@ -106,7 +106,7 @@ def _print_files(files: tuple[StoredFile, ...]) -> None:
 _INTERRUPTED = 130
 _WITH_FINDINGS = 3
 
-ResumeOption = Annotated[str, typer.Option(help="Go on where an interrupted run stopped, which told this token.")]
+ResumeOption = Annotated[str, typer.Option(help="Continue where an interrupted run stopped, which told this token.")]
 
 
 def verify(
@@ -133,7 +133,7 @@ def verify(
             _maintenance.verify(services, uri, resume, progress)
     except KeyboardInterrupt:
         if seen[0].resume_token:
-            note(f"interrupted; go on with --resume {seen[0].resume_token}")
+            note(f"interrupted; continue with --resume {seen[0].resume_token}")
         _print(seen[0], as_json=as_json)
         raise typer.Exit(_INTERRUPTED) from None
     _print(seen[0], as_json=as_json)

@@ -98,7 +98,7 @@ def plain_table(database: Database, name: str) -> Table:
 def connect_remote(db: str, endpoint: str, token: str | None, tls_ca: str | None) -> Database:
     """The database by way of the services at an endpoint, with the caller's certificate if the environment names one.
 
-    Whoever has one has it for all services: so it is no option of each command, nor is a network that is protected.
+    Anyone who has one has it for all services: so it is no option of each command, nor is a network that is protected.
     """
     from leman._connect import connect  # noqa: PLC0415 - slow to import
 

@@ -115,7 +115,7 @@ def logs(
         str | None, typer.Option(help="supervisor, planner, executor, commit_coordinator or redis; else all.")
     ] = None,
     lines: Annotated[int, typer.Option("--lines", "-n", min=1, help="At most so many of the last lines.")] = 100,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what is added, until Ctrl-C.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Continue with what is added, until Ctrl-C.")] = False,
 ) -> None:
     """Show the end of the services' logs, or what a job's functions printed: `leman logs JOB`, `leman logs DB JOB`."""
     if db is not None and job_id is None and db.startswith("job-") and not Path(db).exists():
@@ -300,7 +300,7 @@ def _tree(pid: int) -> Iterator[int]:
 def _memory(pid: int) -> int:
     """Bytes of memory of a process, its share of what it has in common with others; 0 where that is not told.
 
-    Of one that lets nobody look into it, what is its own alone.
+    Of one that lets no one look into it, what is its own alone.
     """
     with contextlib.suppress(OSError):
         found = re.search(r"^Pss:\s+(\d+) kB", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)
@@ -360,7 +360,7 @@ def demo(
     *,
     rows: Annotated[int | None, typer.Option(min=1, help="At most this many rows.")] = None,
     path: Annotated[str | None, typer.Option(help="Folder of the demo's database.  [default: ./leman-demo]")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Build anew what is there already.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Build again what is there already.")] = False,
 ) -> None:
     """Indexes the Python source on this machine: computes columns, then answers questions with them."""
     _installed.require_services(MissingDependency)

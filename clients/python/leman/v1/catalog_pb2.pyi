@@ -588,7 +588,7 @@ class ColumnOutcome(_message.Message):
     are the same text, or one of them has none.
     """
     rows_stale: _builtins.int
-    """Rows with values that the next backfill computes anew."""
+    """Rows with values that the next backfill recomputes."""
     rows_not_computed: _builtins.int
     """Further rows that it computes, as they have no value yet."""
     summary: _builtins.str

@@ -43,7 +43,7 @@ class CatalogServiceStub(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -140,7 +140,7 @@ class CatalogServiceServicer(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -153,7 +153,7 @@ class CatalogServiceServicer(object):
 
     def RegisterUdf(self, request, context):
         """Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-        `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
+        `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
         how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
         GetUdfResponse.needs_bundle), and a definition that of a damaged one.
 
@@ -165,7 +165,7 @@ class CatalogServiceServicer(object):
         * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
         * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
         not know a part of it; correct the field that BadRequest names.
-        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
         * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
         along.
         * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
@@ -198,7 +198,7 @@ class CatalogServiceServicer(object):
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-        size or no sha256; mend the field that BadRequest names.
+        size or no sha256; fix the field that BadRequest names.
         * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
         * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
         * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
@@ -252,17 +252,17 @@ class CatalogServiceServicer(object):
         was done; the message says which, what changed, and how many rows would be stale. Send it again with
         ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-        with both a function and an expression, or a name that no column can have; mend the request.
+        with both a function and an expression, or a name that no column can have; fix the request.
         * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
         that a function can have; name one.
-        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
         * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
         it is a computed one.
         * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
         * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+        * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
         not this table's; name others in `input_columns`.
         * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
@@ -270,7 +270,7 @@ class CatalogServiceServicer(object):
         * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
         table cannot hold the output's; change the function.
         * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -286,7 +286,7 @@ class CatalogServiceServicer(object):
         Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -298,11 +298,11 @@ class CatalogServiceServicer(object):
         (REASON_UDF_CHANGED) until the next backfill.
 
         Errors:
-        * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+        * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
         the request.
         * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
         that a function can have; name one.
-        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+        * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
@@ -315,7 +315,7 @@ class CatalogServiceServicer(object):
         something else.
         * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
         column keeps too many versions; leave `keep_values` out.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -372,7 +372,7 @@ class CatalogServiceServicer(object):
         function. Validates everything first.
 
         Errors:
-        * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+        * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
         expression that the message names.
         * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
         that no view can have; correct the field that BadRequest names.
@@ -382,12 +382,12 @@ class CatalogServiceServicer(object):
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
-        column; mend the query.
+        column; fix the query.
         * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
         view cannot hold a column's; change the function or the query.
-        * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+        * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
         such rows.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -399,7 +399,7 @@ class CatalogServiceServicer(object):
         * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
         stopping; send the same call again.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
         * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
         """
@@ -449,7 +449,7 @@ class CatalogServiceServicer(object):
         Errors:
         * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-        called; mend the request.
+        called; fix the request.
         * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
         * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
         * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
@@ -572,7 +572,7 @@ class CatalogService(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.

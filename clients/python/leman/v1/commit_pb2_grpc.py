@@ -44,7 +44,7 @@ class CommitServiceStub(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -112,7 +112,7 @@ class CommitServiceServicer(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -157,13 +157,13 @@ class CommitServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CollectGarbage(self, request, context):
-        """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+        """Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
         and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
         table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
         Stopped anywhere and called again, it goes on.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
         BadRequest names.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -180,7 +180,7 @@ class CommitServiceServicer(object):
         computed. A refresh that runs fails. Its source and its functions stay.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; mend
+        * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
         the field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
@@ -205,8 +205,8 @@ class CommitServiceServicer(object):
         Errors:
         * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
         * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
-        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
-        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
+        * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -294,7 +294,7 @@ class CommitService(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.

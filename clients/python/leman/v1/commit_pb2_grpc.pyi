@@ -45,7 +45,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -86,13 +86,13 @@ class CommitServiceStub:
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]
-    """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+    """Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
     and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
     table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
     Stopped anywhere and called again, it goes on.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
       BadRequest names.
     * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -105,7 +105,7 @@ class CommitServiceStub:
     computed. A refresh that runs fails. Its source and its functions stay.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; mend
+    * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
       the field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
@@ -126,8 +126,8 @@ class CommitServiceStub:
     Errors:
     * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
     * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
-    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
-    * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
+    * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
     """
     OptimizeIndices: _grpc.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]
     """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
@@ -168,7 +168,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -206,13 +206,13 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
     """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]  # type: ignore[assignment]
-    """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+    """Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
     and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
     table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
     Stopped anywhere and called again, it goes on.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
       BadRequest names.
     * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -225,7 +225,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     computed. A refresh that runs fails. Its source and its functions stay.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; mend
+    * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
       the field that BadRequest names.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
     * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
@@ -246,8 +246,8 @@ class CommitServiceAsyncStub(CommitServiceStub):
     Errors:
     * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
     * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
-    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
-    * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
+    * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
     """
     OptimizeIndices: _aio.UnaryUnaryMultiCallable[_commit_pb2.OptimizeIndicesRequest, _commit_pb2.OptimizeIndicesResponse]  # type: ignore[assignment]
     """Brings indexes of a table or view up to date: each covers all fragments after it. Commits of others go on
@@ -287,7 +287,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -341,13 +341,13 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _commit_pb2.CollectGarbageRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_commit_pb2.CollectGarbageResponse, _abc.Awaitable[_commit_pb2.CollectGarbageResponse]]:
-        """Says what each of Leman's files beside a table's data is for: checkpoints, fragment records, staged column files;
+        """Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
         and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
         table refers to, what an unfinished fragment can reuse, and what a job that has not ended may need, always stays.
         Stopped anywhere and called again, it goes on.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; mend the field that
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER): `table` is not set, or a number is negative; fix the field that
           BadRequest names.
         * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; send the same call again.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
@@ -366,7 +366,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         computed. A refresh that runs fails. Its source and its functions stay.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; mend
+        * `INVALID_ARGUMENT` (MISSING_FIELD, RESERVED_NAME): `request_id` is empty, or the name is one of Leman's own; fix
           the field that BadRequest names.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
         * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; TableService.DropTable drops it.
@@ -393,8 +393,8 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `NOT_FOUND` (DATABASE_NOT_FOUND): there is no such folder; check the path.
         * `INVALID_ARGUMENT` (BAD_PAGE_TOKEN): the token is of another database; begin without one.
-        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on from the last token.
-        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; go on from the last token.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue from the last token.
+        * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; continue from the last token.
         """
 
     @_abc_1.abstractmethod

@@ -177,7 +177,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """
     COLUMN_CHANGED: _ErrorReason.ValueType  # 185
     """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-    rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+    rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
     """
     COLUMN_EXISTS: _ErrorReason.ValueType  # 50
     """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
@@ -206,15 +206,15 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     EXPRESSION_FAILED: _ErrorReason.ValueType  # 57
     """SQL that is right fails on a value; correct it, or exclude such rows."""
     EXTERNAL_WRITES: _ErrorReason.ValueType  # 58
-    """Somebody else wrote to the view; restore the version before, or refresh with policy FULL."""
+    """Someone else wrote to the view; restore the version before, or refresh with policy FULL."""
     FILE_FORMAT_NOT_SUPPORTED: _ErrorReason.ValueType  # 59
-    """The table is in Lance's first file format; write it anew."""
+    """The table is in Lance's first file format; write it again."""
     FILE_LACKS_ROWS: _ErrorReason.ValueType  # 60
     """A staged file has not all rows that the fragment has by now; the job plans again."""
     FILTER_FAILED: _ErrorReason.ValueType  # 61
     """The filter fails on a value; correct it."""
     FRAGMENT_CHANGED: _ErrorReason.ValueType  # 62
-    """Somebody else filled the fragment meanwhile; the job plans again."""
+    """Someone else filled the fragment meanwhile; the job plans again."""
     FRAGMENT_GONE: _ErrorReason.ValueType  # 63
     """The fragment is not in the table any more; the job plans again."""
     FULL_REFRESH_NEEDED: _ErrorReason.ValueType  # 64
@@ -322,7 +322,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     WRONG_PEER: _ErrorReason.ValueType  # 107
     """The address that is set is another service's, or one of another release; set it as the message says."""
     CONFLICT: _ErrorReason.ValueType  # 108
-    """Somebody else was faster. ABORTED: send the call again.
+    """Someone else was faster. ABORTED: send the call again.
 
     Others committed at the same time, again and again.
     """
@@ -360,7 +360,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     """The service is stopping."""
     FUNCTION_UNAVAILABLE: _ErrorReason.ValueType  # 184
     """No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-    or mend it, and run the job again: what was finished is kept.
+    or fix it, and run the job again: what was finished is kept.
     """
     EXECUTOR_LOST: _ErrorReason.ValueType  # 123
     """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
@@ -371,7 +371,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     PEER_UNAVAILABLE: _ErrorReason.ValueType  # 126
     """The service that serves the call cannot be reached from here."""
     READER_STALLED: _ErrorReason.ValueType  # 127
-    """Nobody took a message of the stream for a while; open it again."""
+    """No one took a message of the stream for a while; open it again."""
     SPARK_FAILED: _ErrorReason.ValueType  # 128
     """Spark gave up on a worker of a job; the message has its words."""
     SPARK_NOT_STARTED: _ErrorReason.ValueType  # 129
@@ -441,7 +441,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     The place does not lie where the services may work; name another one.
     """
     ENV_NOT_ALLOWED: _ErrorReason.ValueType  # 193
-    """The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+    """The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
     column was given another function meanwhile, which is not given the values; run it again if that one may have them.
     """
     HOST_NOT_LOCAL: _ErrorReason.ValueType  # 150
@@ -479,7 +479,7 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     PLAN_WITHOUT_HEADER: _ErrorReason.ValueType  # 162
     """A plan came without its header."""
     RANGE_LOST: _ErrorReason.ValueType  # 163
-    """Nobody computed a range of rows; run the job again."""
+    """No one computed a range of rows; run the job again."""
     SCRATCH_TABLE_INCOMPLETE: _ErrorReason.ValueType  # 164
     """A refresh did not compute all rows; run it again."""
 
@@ -644,7 +644,7 @@ INPUT_COLUMN_STALE: ErrorReason.ValueType  # 187
 """
 COLUMN_CHANGED: ErrorReason.ValueType  # 185
 """A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
 """
 COLUMN_EXISTS: ErrorReason.ValueType  # 50
 """The table has a column of that name; take another name, or alter that column. ALREADY_EXISTS where it was there
@@ -673,15 +673,15 @@ ENV_NOT_USABLE: ErrorReason.ValueType  # 192
 EXPRESSION_FAILED: ErrorReason.ValueType  # 57
 """SQL that is right fails on a value; correct it, or exclude such rows."""
 EXTERNAL_WRITES: ErrorReason.ValueType  # 58
-"""Somebody else wrote to the view; restore the version before, or refresh with policy FULL."""
+"""Someone else wrote to the view; restore the version before, or refresh with policy FULL."""
 FILE_FORMAT_NOT_SUPPORTED: ErrorReason.ValueType  # 59
-"""The table is in Lance's first file format; write it anew."""
+"""The table is in Lance's first file format; write it again."""
 FILE_LACKS_ROWS: ErrorReason.ValueType  # 60
 """A staged file has not all rows that the fragment has by now; the job plans again."""
 FILTER_FAILED: ErrorReason.ValueType  # 61
 """The filter fails on a value; correct it."""
 FRAGMENT_CHANGED: ErrorReason.ValueType  # 62
-"""Somebody else filled the fragment meanwhile; the job plans again."""
+"""Someone else filled the fragment meanwhile; the job plans again."""
 FRAGMENT_GONE: ErrorReason.ValueType  # 63
 """The fragment is not in the table any more; the job plans again."""
 FULL_REFRESH_NEEDED: ErrorReason.ValueType  # 64
@@ -789,7 +789,7 @@ WORKER_PYTHON_UNUSABLE: ErrorReason.ValueType  # 106
 WRONG_PEER: ErrorReason.ValueType  # 107
 """The address that is set is another service's, or one of another release; set it as the message says."""
 CONFLICT: ErrorReason.ValueType  # 108
-"""Somebody else was faster. ABORTED: send the call again.
+"""Someone else was faster. ABORTED: send the call again.
 
 Others committed at the same time, again and again.
 """
@@ -827,7 +827,7 @@ DRAINING: ErrorReason.ValueType  # 122
 """The service is stopping."""
 FUNCTION_UNAVAILABLE: ErrorReason.ValueType  # 184
 """No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-or mend it, and run the job again: what was finished is kept.
+or fix it, and run the job again: what was finished is kept.
 """
 EXECUTOR_LOST: ErrorReason.ValueType  # 123
 """Executors died under the job again and again; what was finished is kept. Run it again once the cause is found."""
@@ -838,7 +838,7 @@ KEYS_UNAVAILABLE: ErrorReason.ValueType  # 125
 PEER_UNAVAILABLE: ErrorReason.ValueType  # 126
 """The service that serves the call cannot be reached from here."""
 READER_STALLED: ErrorReason.ValueType  # 127
-"""Nobody took a message of the stream for a while; open it again."""
+"""No one took a message of the stream for a while; open it again."""
 SPARK_FAILED: ErrorReason.ValueType  # 128
 """Spark gave up on a worker of a job; the message has its words."""
 SPARK_NOT_STARTED: ErrorReason.ValueType  # 129
@@ -908,7 +908,7 @@ DATABASE_NOT_ALLOWED: ErrorReason.ValueType  # 149
 The place does not lie where the services may work; name another one.
 """
 ENV_NOT_ALLOWED: ErrorReason.ValueType  # 193
-"""The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+"""The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
 column was given another function meanwhile, which is not given the values; run it again if that one may have them.
 """
 HOST_NOT_LOCAL: ErrorReason.ValueType  # 150
@@ -946,7 +946,7 @@ PLAN_WITHOUT_DEFINITION: ErrorReason.ValueType  # 161
 PLAN_WITHOUT_HEADER: ErrorReason.ValueType  # 162
 """A plan came without its header."""
 RANGE_LOST: ErrorReason.ValueType  # 163
-"""Nobody computed a range of rows; run the job again."""
+"""No one computed a range of rows; run the job again."""
 SCRATCH_TABLE_INCOMPLETE: ErrorReason.ValueType  # 164
 """A refresh did not compute all rows; run it again."""
 Global___ErrorReason: _TypeAlias = ErrorReason  # noqa: Y015

@@ -208,7 +208,7 @@ class Job(_message.Message):
     @_builtins.property
     def error(self) -> _status_pb2.Status:
         """Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-        * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+        * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
           function or the policy. The details tell the row.
         * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
           the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -296,7 +296,7 @@ class Job(_message.Message):
     @_builtins.property
     def env_names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-        told to nobody.
+        told to no one.
         """
 
     def __init__(
@@ -425,7 +425,7 @@ class RefreshResult(_message.Message):
     rows_added: _builtins.int
     """Rows that came into the view, a first fill's included."""
     rows_recomputed: _builtins.int
-    """Rows whose values were computed anew in their place."""
+    """Rows whose values were recomputed in their place."""
     rows_evicted: _builtins.int
     """Rows that left."""
     rows_reused: _builtins.int
@@ -473,7 +473,7 @@ Global___RefreshResult: _TypeAlias = RefreshResult  # noqa: Y015
 
 @_typing.final
 class Progress(_message.Message):
-    """Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
+    """Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
     began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
     functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
 
@@ -574,7 +574,7 @@ class Progress(_message.Message):
     """Rows of the column files that the job has committed that the filter left out."""
     rows_failed: _builtins.int
     """Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-    or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+    or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
     number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
     was committed. The error policy's `max_errors` is compared with it.
     """
@@ -1110,7 +1110,7 @@ class JobEvent(_message.Message):
         KIND_ERROR: JobEvent._Kind.ValueType  # 6
         """Something failed."""
         KIND_REPLAN: JobEvent._Kind.ValueType  # 7
-        """The table changed, and the rest of the work is planned anew."""
+        """The table changed, and the rest of the work is planned again."""
         KIND_WAIT: JobEvent._Kind.ValueType  # 8
         """Something that the job needs is away, and is waited for."""
         KIND_STALL: JobEvent._Kind.ValueType  # 9
@@ -1120,7 +1120,7 @@ class JobEvent(_message.Message):
         kept.
         """
         KIND_MIGRATED: JobEvent._Kind.ValueType  # 11
-        """Values that were stored for rows that moved since were stored anew."""
+        """Values that were stored for rows that moved since were stored again."""
         KIND_INDEX: JobEvent._Kind.ValueType  # 12
         """Indexes are brought up to date."""
         KIND_LEFTOVERS: JobEvent._Kind.ValueType  # 13
@@ -1144,7 +1144,7 @@ class JobEvent(_message.Message):
     KIND_ERROR: JobEvent.Kind.ValueType  # 6
     """Something failed."""
     KIND_REPLAN: JobEvent.Kind.ValueType  # 7
-    """The table changed, and the rest of the work is planned anew."""
+    """The table changed, and the rest of the work is planned again."""
     KIND_WAIT: JobEvent.Kind.ValueType  # 8
     """Something that the job needs is away, and is waited for."""
     KIND_STALL: JobEvent.Kind.ValueType  # 9
@@ -1154,7 +1154,7 @@ class JobEvent(_message.Message):
     kept.
     """
     KIND_MIGRATED: JobEvent.Kind.ValueType  # 11
-    """Values that were stored for rows that moved since were stored anew."""
+    """Values that were stored for rows that moved since were stored again."""
     KIND_INDEX: JobEvent.Kind.ValueType  # 12
     """Indexes are brought up to date."""
     KIND_LEFTOVERS: JobEvent.Kind.ValueType  # 13

@@ -44,7 +44,7 @@ class JobServiceStub(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -157,7 +157,7 @@ class JobServiceServicer(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -195,7 +195,7 @@ class JobServiceServicer(object):
         backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
         * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
         * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-        * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+        * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
         * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
         * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
         `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -233,7 +233,7 @@ class JobServiceServicer(object):
         """Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
         every 15 seconds, the last has a terminal state. Every message has the whole job.
 
-        A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+        A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
         of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
         the end of the job is always told, and where other events may be missing, `events_missing` says so.
 
@@ -241,7 +241,7 @@ class JobServiceServicer(object):
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
         * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-        * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+        * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -267,7 +267,7 @@ class JobServiceServicer(object):
         * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
         * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
         `priority` or both.
-        * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+        * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
         BadRequest names.
         * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
         * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
@@ -563,7 +563,7 @@ class JobService(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.

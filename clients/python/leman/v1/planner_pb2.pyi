@@ -137,7 +137,7 @@ class _RowStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RowState.Val
     ROW_STATE_FAILED: _RowState.ValueType  # 3
     """The function failed on it; a plain backfill does not try it again, unless the column has another function since."""
     ROW_STATE_NOT_COMPUTED: _RowState.ValueType  # 4
-    """Nobody computed it yet, or its value is stale; the next backfill computes it."""
+    """No one computed it yet, or its value is stale; the next backfill computes it."""
 
 class RowState(_RowState, metaclass=_RowStateEnumTypeWrapper):
     """What is known of a row's value in a computed column."""
@@ -151,7 +151,7 @@ ROW_STATE_NULL: RowState.ValueType  # 2
 ROW_STATE_FAILED: RowState.ValueType  # 3
 """The function failed on it; a plain backfill does not try it again, unless the column has another function since."""
 ROW_STATE_NOT_COMPUTED: RowState.ValueType  # 4
-"""Nobody computed it yet, or its value is stale; the next backfill computes it."""
+"""No one computed it yet, or its value is stale; the next backfill computes it."""
 Global___RowState: _TypeAlias = RowState  # noqa: Y015
 
 class _RefreshMode:
@@ -203,7 +203,7 @@ class _RefreshReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refresh
     changed since cannot be told.
     """
     REFRESH_REASON_SOURCE_REPLACED: _RefreshReason.ValueType  # 6
-    """The source was dropped and made anew under its name."""
+    """The source was dropped and made again under its name."""
     REFRESH_REASON_FORCED: _RefreshReason.ValueType  # 7
     """Asked for."""
 
@@ -225,7 +225,7 @@ REFRESH_REASON_SOURCE_HISTORY_LOST: RefreshReason.ValueType  # 5
 changed since cannot be told.
 """
 REFRESH_REASON_SOURCE_REPLACED: RefreshReason.ValueType  # 6
-"""The source was dropped and made anew under its name."""
+"""The source was dropped and made again under its name."""
 REFRESH_REASON_FORCED: RefreshReason.ValueType  # 7
 """Asked for."""
 Global___RefreshReason: _TypeAlias = RefreshReason  # noqa: Y015
@@ -888,7 +888,7 @@ class RefreshSpec(_message.Message):
         POLICY_INCREMENTAL: RefreshSpec._Policy.ValueType  # 2
         """Refuse where it is not: FULL_REFRESH_NEEDED."""
         POLICY_FULL: RefreshSpec._Policy.ValueType  # 3
-        """Compute every row anew."""
+        """Compute every row again."""
 
     class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper):
         """Which ways are allowed."""
@@ -900,7 +900,7 @@ class RefreshSpec(_message.Message):
     POLICY_INCREMENTAL: RefreshSpec.Policy.ValueType  # 2
     """Refuse where it is not: FULL_REFRESH_NEEDED."""
     POLICY_FULL: RefreshSpec.Policy.ValueType  # 3
-    """Compute every row anew."""
+    """Compute every row again."""
 
     VIEW_FIELD_NUMBER: _builtins.int
     SRC_VERSION_FIELD_NUMBER: _builtins.int
@@ -1025,7 +1025,7 @@ class ExplainRefreshResponse(_message.Message):
 
     @_builtins.property
     def stale(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Function columns that are computed anew for every row."""
+        """Function columns that are recomputed for every row."""
 
     @_builtins.property
     def stale_inputs(self) -> _containers.RepeatedCompositeFieldContainer[Global___StaleInput]:

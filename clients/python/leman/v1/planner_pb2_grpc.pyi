@@ -45,7 +45,7 @@ class PlannerServiceStub:
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -66,7 +66,7 @@ class PlannerServiceStub:
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
       correct the field that BadRequest names.
-    * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+    * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
     * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
       name another one.
     * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -79,8 +79,8 @@ class PlannerServiceStub:
       now; read the latest.
     * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
       later one.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-    * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+    * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
     * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
     * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
       version before; where there is none, drop the column and add it again.
@@ -105,8 +105,8 @@ class PlannerServiceStub:
       ask for policy AUTO or FULL.
     * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
       reads, or has it with another type; put it back, or make another view.
-    * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-    * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+    * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+    * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
       policy FULL.
     * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
       again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -132,7 +132,7 @@ class PlannerServiceStub:
     * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
     * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
       alter the column.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
     * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
     * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
       version before; where there is none, drop the column and add it again.
@@ -158,7 +158,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -176,7 +176,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     Errors:
     * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
       correct the field that BadRequest names.
-    * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+    * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
     * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
       name another one.
     * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -189,8 +189,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
       now; read the latest.
     * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
       later one.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-    * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+    * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
     * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
     * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
       version before; where there is none, drop the column and add it again.
@@ -215,8 +215,8 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
       ask for policy AUTO or FULL.
     * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
       reads, or has it with another type; put it back, or make another view.
-    * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-    * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+    * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+    * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
       policy FULL.
     * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
       again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -242,7 +242,7 @@ class PlannerServiceAsyncStub(PlannerServiceStub):
     * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
     * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
       alter the column.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
     * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
     * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
       version before; where there is none, drop the column and add it again.
@@ -267,7 +267,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -289,7 +289,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
           correct the field that BadRequest names.
-        * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+        * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
         * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
           name another one.
         * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -302,8 +302,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
           now; read the latest.
         * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
           later one.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-        * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+        * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
         * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
         * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
           version before; where there is none, drop the column and add it again.
@@ -334,8 +334,8 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
           ask for policy AUTO or FULL.
         * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
           reads, or has it with another type; put it back, or make another view.
-        * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-        * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+        * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+        * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
           policy FULL.
         * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
           again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -367,7 +367,7 @@ class PlannerServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
           alter the column.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
         * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
         * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
           version before; where there is none, drop the column and add it again.

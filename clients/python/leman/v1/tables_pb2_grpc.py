@@ -43,7 +43,7 @@ class TableServiceStub(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -135,7 +135,7 @@ class TableServiceServicer(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.
@@ -152,7 +152,7 @@ class TableServiceServicer(object):
         MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
         however slowly its caller reads.
 
-        An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+        An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
         counts what was read. A call with `include_checkpointed` starts over.
 
         Errors:
@@ -169,13 +169,13 @@ class TableServiceServicer(object):
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
         delay.
-        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-        * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+        * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
         Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-        * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+        * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -187,12 +187,12 @@ class TableServiceServicer(object):
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-        Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+        Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
         that BadRequest names.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
         * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -219,7 +219,7 @@ class TableServiceServicer(object):
         table; do what the message says.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
         * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
         look at the table, and send the rows again.
         * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -227,7 +227,7 @@ class TableServiceServicer(object):
         * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
         RetryInfo's delay.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -247,12 +247,12 @@ class TableServiceServicer(object):
         """Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
         that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -271,13 +271,13 @@ class TableServiceServicer(object):
     def UpdateRows(self, request, context):
         """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
         the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-        or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+        or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
         commits of the table wait meanwhile.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
         filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-        row; mend the field that BadRequest names.
+        row; fix the field that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
         make it hold for all of them.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -285,9 +285,9 @@ class TableServiceServicer(object):
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -322,14 +322,14 @@ class TableServiceServicer(object):
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
         * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
         * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
         * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
         early; send the rows again.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
         RetryInfo's delay.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -378,7 +378,7 @@ class TableServiceServicer(object):
         * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
         * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
         send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -427,7 +427,7 @@ class TableServiceServicer(object):
         refreshed any more, and jobs that compute one fail.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
         names.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
         * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -452,12 +452,12 @@ class TableServiceServicer(object):
 
     def AlterPlainColumns(self, request, context):
         """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-        columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+        columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
         that the column has, while other commits of the table wait; a computed column keeps its type.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-        to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+        to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -564,7 +564,7 @@ class TableService(object):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-    somebody acts; do what the message says, then send the call again.
+    someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
     RetryInfo's delay.

@@ -44,7 +44,7 @@ class TableServiceStub:
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -65,7 +65,7 @@ class TableServiceStub:
     MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
     however slowly its caller reads.
 
-    An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+    An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
     counts what was read. A call with `include_checkpointed` starts over.
 
     Errors:
@@ -82,13 +82,13 @@ class TableServiceStub:
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
       delay.
-    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-    * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+    * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-    * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+    * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
     """
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
     """Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
@@ -96,12 +96,12 @@ class TableServiceStub:
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-      Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+      Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
       that BadRequest names.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
     * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -124,7 +124,7 @@ class TableServiceStub:
       table; do what the message says.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
     * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
       look at the table, and send the rows again.
     * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -132,7 +132,7 @@ class TableServiceStub:
     * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
       RetryInfo's delay.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -148,12 +148,12 @@ class TableServiceStub:
     """Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
       that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -168,13 +168,13 @@ class TableServiceStub:
     UpdateRows: _grpc.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]
     """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
     the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-    or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+    or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
     commits of the table wait meanwhile.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
       filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-      row; mend the field that BadRequest names.
+      row; fix the field that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
       make it hold for all of them.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -182,9 +182,9 @@ class TableServiceStub:
     * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -215,14 +215,14 @@ class TableServiceStub:
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
     * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
     * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
     * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
       early; send the rows again.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
       RetryInfo's delay.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -263,7 +263,7 @@ class TableServiceStub:
     * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
     * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -304,7 +304,7 @@ class TableServiceStub:
     refreshed any more, and jobs that compute one fail.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
       names.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
     * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -325,12 +325,12 @@ class TableServiceStub:
     """
     AlterPlainColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]
     """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-    columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+    columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
     that the column has, while other commits of the table wait; a computed column keeps its type.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-      to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+      to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -369,7 +369,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -387,7 +387,7 @@ class TableServiceAsyncStub(TableServiceStub):
     MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
     however slowly its caller reads.
 
-    An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+    An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
     counts what was read. A call with `include_checkpointed` starts over.
 
     Errors:
@@ -404,13 +404,13 @@ class TableServiceAsyncStub(TableServiceStub):
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
       delay.
-    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-    * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+    * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+    * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
     * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-    * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+    * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
     """
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
     """Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
@@ -418,12 +418,12 @@ class TableServiceAsyncStub(TableServiceStub):
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-      Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+      Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
       that BadRequest names.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
     * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -446,7 +446,7 @@ class TableServiceAsyncStub(TableServiceStub):
       table; do what the message says.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
     * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
       look at the table, and send the rows again.
     * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -454,7 +454,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
       RetryInfo's delay.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -470,12 +470,12 @@ class TableServiceAsyncStub(TableServiceStub):
     """Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+    * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
       that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -490,13 +490,13 @@ class TableServiceAsyncStub(TableServiceStub):
     UpdateRows: _aio.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]  # type: ignore[assignment]
     """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
     the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-    or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+    or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
     commits of the table wait meanwhile.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
       filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-      row; mend the field that BadRequest names.
+      row; fix the field that BadRequest names.
     * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
       make it hold for all of them.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -504,9 +504,9 @@ class TableServiceAsyncStub(TableServiceStub):
     * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -537,14 +537,14 @@ class TableServiceAsyncStub(TableServiceStub):
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
     * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
     * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+    * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
     * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
     * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
       early; send the rows again.
     * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
       RetryInfo's delay.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -585,7 +585,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
     * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
     * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+    * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
       send the call again.
     * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
     * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -626,7 +626,7 @@ class TableServiceAsyncStub(TableServiceStub):
     refreshed any more, and jobs that compute one fail.
 
     Errors:
-    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+    * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
       names.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
     * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -647,12 +647,12 @@ class TableServiceAsyncStub(TableServiceStub):
     """
     AlterPlainColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]  # type: ignore[assignment]
     """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-    columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+    columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
     that the column has, while other commits of the table wait; a computed column keeps its type.
 
     Errors:
     * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-      to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+      to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
     * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
     * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -690,7 +690,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
     * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
     * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
     * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-      somebody acts; do what the message says, then send the call again.
+      someone acts; do what the message says, then send the call again.
     * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
     * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
       RetryInfo's delay.
@@ -712,7 +712,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
         however slowly its caller reads.
 
-        An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+        An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
         counts what was read. A call with `include_checkpointed` starts over.
 
         Errors:
@@ -729,13 +729,13 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
           delay.
-        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-        * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+        * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+        * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
         * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-        * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+        * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
         """
 
     @_abc_1.abstractmethod
@@ -749,12 +749,12 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-          Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+          Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
           that BadRequest names.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
         * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -783,7 +783,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
           table; do what the message says.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
         * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
           look at the table, and send the rows again.
         * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -791,7 +791,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
           RetryInfo's delay.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -813,12 +813,12 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         """Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+        * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
           that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -839,13 +839,13 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_tables_pb2.UpdateRowsResponse, _abc.Awaitable[_tables_pb2.UpdateRowsResponse]]:
         """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
         the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-        or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+        or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
         commits of the table wait meanwhile.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
           filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-          row; mend the field that BadRequest names.
+          row; fix the field that BadRequest names.
         * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
           make it hold for all of them.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -853,9 +853,9 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -892,14 +892,14 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
         * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
         * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+        * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
         * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
         * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
           early; send the rows again.
         * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
           RetryInfo's delay.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -952,7 +952,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
         * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
         * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+        * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
           send the call again.
         * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
         * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1005,7 +1005,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         refreshed any more, and jobs that compute one fail.
 
         Errors:
-        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+        * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
           names.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
         * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -1032,12 +1032,12 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_tables_pb2.AlterPlainColumnsResponse, _abc.Awaitable[_tables_pb2.AlterPlainColumnsResponse]]:
         """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-        columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+        columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
         that the column has, while other commits of the table wait; a computed column keeps its type.
 
         Errors:
         * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-          to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+          to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
         * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
         * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.

@@ -2,7 +2,7 @@ import { createHash, timingSafeEqual } from "node:crypto";
 
 import { ServerInterceptingCall, status, type Metadata, type ServerInterceptor } from "@grpc/grpc-js";
 
-/** Tells whether a token that a caller shows may call. */
+/** Shows whether a token that a caller shows may call. */
 export type TokenCheck = (token: string) => boolean | Promise<boolean>;
 
 /**

@@ -133,7 +133,7 @@ interface Fields {
   readonly get: (name: string) => unknown;
 }
 
-/** Tell whether a value has what a name says, without what all objects have. */
+/** Return whether a value has what a name says, without what all objects have. */
 function hasField(value: object, name: string): boolean {
   return Object.hasOwn(value, name) || (name in value && !(name in Object.prototype));
 }

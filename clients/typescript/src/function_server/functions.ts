@@ -21,7 +21,7 @@ export interface ServedFunction {
   output: DataType;
   /**
    * Compute a batch, whose columns are `inputs`. What it throws is told to Leman, whose error policy decides about the
-   * batch; the name of the error is what its rules name. `signal` aborts when nobody waits for the answer any more.
+   * batch; the name of the error is what its rules name. `signal` aborts when no one waits for the answer any more.
    */
   call: (batch: RecordBatch, signal: AbortSignal) => Answer | Promise<Answer>;
   /**

@@ -39,7 +39,7 @@ export function misfit(value: unknown, type: DataType, { row, path }: Place, why
   return new TypeError(`${where}: ${describe(value)} is ${tooLarge ? "too large for" : "no"} ${typeText(type)}${hint}`);
 }
 
-/** Tell whether there is no value. */
+/** Return whether there is no value. */
 export function isNone(value: unknown): boolean {
   return value === null || value === undefined;
 }

@@ -154,7 +154,7 @@ const DECIMAL = /^([+-]?)(\d+)(?:\.(\d+))?$/;
 
 /**
  * The words of a decimal, lowest first, of a text such as "-1.50" or of what apache-arrow reads; undefined: it is none, or
- * has more digits than its type. Others are refused: a `number` is not exact, and of a `bigint` nobody knows whether it
+ * has more digits than its type. Others are refused: a `number` is not exact, and of a `bigint` no one knows whether it
  * counts units or the last digits.
  */
 export function decimalWords(value: unknown, { scale, precision, bitWidth }: Decimals): Uint32Array | undefined {

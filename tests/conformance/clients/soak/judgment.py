@@ -51,7 +51,7 @@ def faults_of_job(job: Mapping[str, Any], end: str) -> Iterator[str]:
     if known != second["events"]:
         yield f"the first watch told {known} at last, and not {second['events']}"
     if job["attempt"] > 1 and not first["missing"]:
-        yield f"it had {job['attempt']} attempts, and nobody said that events may be missing"
+        yield f"it had {job['attempt']} attempts, and no one said that events may be missing"
 
 
 def _faults_of_watch(watch: Mapping[str, Any], end: str) -> Iterator[str]:

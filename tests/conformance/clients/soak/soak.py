@@ -21,7 +21,7 @@ from tests.conformance.clients.soak import judgment
 from tests.conformance.clients.soak.programs import Program
 from tests.conftest import ROOT, System, start_system, stop_system
 
-#: Rows that each round appends where nobody says otherwise, and those of the table whose jobs are cancelled.
+#: Rows that each round appends where no one says otherwise, and those of the table whose jobs are cancelled.
 ROWS, ENDLESS_ROWS = 20, 200_000
 #: Rounds before anything is killed: one over each service.
 WARM_UP_ROUNDS = len(SERVICES)

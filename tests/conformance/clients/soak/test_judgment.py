@@ -27,7 +27,7 @@ def seen() -> dict[str, Any]:
 
 
 def taken_over(told: dict[str, Any]) -> None:
-    """Its executor was killed after the second event: nobody knows whether that was the last of its attempt."""
+    """Its executor was killed after the second event: no one knows whether that was the last of its attempt."""
     of_second = [_ATTEMPT + 2, _ATTEMPT + 9]
     told["attempt"] = 2
     told["first"] |= {"events": [1, 3, *of_second], "sequences": [3, *of_second], "missing": True}
@@ -74,7 +74,7 @@ def lost_after_takeover(told: dict[str, Any]) -> None:
         (damage("first", "sequences", value=[3, 8]), "not its last event"),
         (damage("second", "end", value="RUNNING"), "it ended with RUNNING"),
         (damage("state", value="FAILED"), "it ended as FAILED"),
-        (untold_takeover, "nobody said"),
+        (untold_takeover, "no one said"),
         (lost_after_takeover, "at last"),
         (lambda told: told["jobs"][1].update(again="job-other"), "one request made two jobs"),
         (lambda told: told["listed"].append("job-other"), "listed were"),

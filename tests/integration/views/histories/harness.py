@@ -74,7 +74,7 @@ class ThreadWorkers:
         await asyncio.gather(*(loop.run_in_executor(self._pool, run_worker, task) for _ in range(count)))
 
     async def stop_job(self, _job_id: str) -> None:
-        """Workers end when nobody gives them work."""
+        """Workers end when no one gives them work."""
 
     def cancel(self, job_id: str) -> None:
         self._cancelled.add(job_id)
@@ -212,7 +212,7 @@ def _answer(result: CommitResult) -> tuple[int, list[FragmentOutcome]]:
 
 
 class Jobs:
-    """Neither history nor error store is looked at, and nobody else has a job."""
+    """Neither history nor error store is looked at, and no one else has a job."""
 
     async def save(self, job: Job) -> Job:
         return job
@@ -228,7 +228,7 @@ class Jobs:
 
 
 class Reservations:
-    """Nobody else wants the rows."""
+    """No one else wants the rows."""
 
     async def keep(self, *_: object) -> None:
         return
@@ -316,7 +316,7 @@ class System:
         return self._runner.run(self._refresh(spec, job_id or f"job-{uuid.uuid4().hex}"))
 
     def take_over(self, job: Job) -> Job:
-        """Goes on with the job of an executor that died."""
+        """Continues with the job of an executor that died."""
         run = RefreshRun(replace(job, attempt=job.attempt + 1), self.services)
         self._runner.run(run.replan_and_run())
         return run.status.job

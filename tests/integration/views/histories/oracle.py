@@ -10,7 +10,7 @@ Row = dict[str, int | None]
 
 @dataclass
 class SourceRow:
-    """A row of the source. `stamp` changes whenever the row is written anew, that in `columns` when the column is
+    """A row of the source. `stamp` changes whenever the row is rewritten, that in `columns` when the column is
     rewritten in its fragment: a view that reads the column has to compute the row again then, and only then."""
 
     values: Row

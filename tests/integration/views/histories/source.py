@@ -144,7 +144,7 @@ class Source:
         self._rewrite("u", number)
 
     def _rewrite(self, column: str, number: int) -> None:
-        """Writes a column of one fragment anew, in place, as a backfill does."""
+        """Writes a column of one fragment again, in place, as a backfill does."""
         dataset = lance.dataset(self.uri)
         fragments = dataset.get_fragments()
         fragment = fragments[number % len(fragments)]
@@ -216,7 +216,7 @@ class Source:
         self.versions = {version: state for version, state in self.versions.items() if version in left}
 
     def compact_and_clean(self, number: int) -> None:
-        """As somebody who looks after tables does: what was compacted is cleaned away at once."""
+        """As someone who looks after tables does: what was compacted is cleaned away at once."""
         self.compact(number)
         self.clean(0)
 

@@ -68,7 +68,7 @@ def test_of_many_rows_history_is_told_before(world_of, saved, monkeypatch):
 
 
 def test_of_rows_that_may_be_large_history_is_told_before(world_of, saved, monkeypatch):
-    """Their values were not read while they were compared: whoever has the job's id can watch and stop it."""
+    """Their values were not read while they were compared: anyone who has the job's id can watch and stop it."""
     monkeypatch.setattr(row_diff, "_FEW_BYTES", 1)
     world = world_of(SQL)
     world.change("append", 1)
@@ -100,7 +100,7 @@ def test_a_request_that_was_done_elsewhere_meanwhile_is_told_what_was_done(world
 
 
 def test_the_request_of_one_that_died_is_told_what_it_did(world_of, views_system, monkeypatch):
-    """It died when its commit was made and nobody had been told."""
+    """It died when its commit was made and no one had been told."""
     world = world_of(SQL)
     before = lance.dataset(world.uri(SQL[0])).count_rows()
     world.change("append", 1)
@@ -129,7 +129,7 @@ def test_the_request_of_one_that_died_is_told_what_it_did(world_of, views_system
     assert lance.dataset(view.uri).version == view.version
 
 
-@pytest.mark.parametrize("error", [Aborted("VIEW_CHANGED", "somebody was faster"), Unavailable("UNAVAILABLE", "gone")])
+@pytest.mark.parametrize("error", [Aborted("VIEW_CHANGED", "someone was faster"), Unavailable("UNAVAILABLE", "gone")])
 def test_what_cannot_be_done_at_once_is_done_all_the_same(world_of, saved, monkeypatch, error):
     """A coordinator that is not there is asked again by itself; what it refuses is planned again."""
     world = world_of(SQL)

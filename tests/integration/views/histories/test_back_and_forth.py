@@ -94,7 +94,7 @@ def test_only_rows_that_changed_since_are_computed(world):
 
 
 def test_columns_that_the_function_does_not_read_cost_no_call(world):
-    """A column of the source is written anew, as by a backfill: the view filters by it and shows it."""
+    """A column of the source is rewritten, as by a backfill: the view filters by it and shows it."""
     before = set(SHUFFLED.ids(world.source.state))
     world.source._rewrite("k", 46)
     came = set(SHUFFLED.ids(world.source.state)) - before

@@ -14,7 +14,7 @@ from tests.integration.views.histories.world import World
 @pytest.mark.parametrize("written", [(), ("append",), ("append", "delete")])
 def test_a_refresh_costs_what_was_written(views_system, quick_folder, written):
     """Each view is made, filled and refreshed twice, and the version that it is right for is gone each time. Views with
-    an offset are built anew."""
+    an offset are rebuilt."""
     world = World(views_system, quick_folder / "db", [shape for shape in SHAPES if not shape.offset])
     world.refresh_and_check()
     for number in (1, 2):

@@ -103,7 +103,7 @@ def test_in_a_refresh_of_what_changed(killing, quick_folder, point):
 
 @pytest.mark.parametrize("point", ["executor.view_files_written", "executor.delta_answered"])
 def test_whose_source_version_is_gone_when_it_is_taken_over(killing, quick_folder, point):
-    """Nobody had asked for that version: the latest one will do. What was done is not done again."""
+    """No one had asked for that version: the latest one will do. What was done is not done again."""
     shape = SHAPES[1]  # with a function: history knows the job
     world = KilledWorld(killing, quick_folder / "db", [shape])
     world.refresh_and_check()

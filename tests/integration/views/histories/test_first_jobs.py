@@ -1,4 +1,5 @@
-"""A first job plans once, whoever made its table: its plan goes on with the incarnation that the coordinator gives."""
+"""A first job plans once, no matter who made its table: its plan continues with the incarnation that the coordinator
+gives."""
 
 from __future__ import annotations
 

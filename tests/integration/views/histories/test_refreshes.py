@@ -44,7 +44,7 @@ def alter(world, version):
 
 
 def test_another_function_and_another_source_version_at_once(world):
-    """Nobody gave the source an incarnation: its identity is that of the version, which each of two commits records."""
+    """No one gave the source an incarnation: its identity is that of the version, which each of two commits records."""
     held = len(rows_of(world.uri(SHUFFLED))[0])
     world.change("append", 1)
     alter(world, "2")
@@ -70,7 +70,7 @@ def test_one_commit_brings_another_function_and_another_source_version(world):
     recorded = [view_metadata.read(lance.dataset(world.uri(SHUFFLED), version=v["version"]).schema) for v in versions]
     made = [d for d in recorded if d.filled.get("score") == "score@2"]
     assert [d.base_version for d in made] == [world.source.version]
-    assert made[0].base_incarnation != before.base_incarnation  # nobody gave the source one: it is that of the version
+    assert made[0].base_incarnation != before.base_incarnation  # no one gave the source one: it is that of the version
 
 
 BLOBS, SIZE, MOST = 60, 40_000, 200_000

@@ -1,4 +1,4 @@
-"""Views and sources that are dropped and made anew under their names while a view is refreshed."""
+"""Views and sources that are dropped and made again under their names while a view is refreshed."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.integration.views.histories.source import CARE, OPERATIONS
 from tests.integration.views.histories.world import World
 from tests.shares import LONG
 
-#: Views that outlive a cleaned history. One with an offset is built anew: nothing tells which rows lay before it.
+#: Views that outlive a cleaned history. One with an offset is rebuilt: nothing tells which rows lay before it.
 KEPT = [shape for shape in SHAPES if not shape.offset]
 DEPTH = 3
 #: Each operation is followed by each second one; with LEMAN_LONG by each.

@@ -78,7 +78,7 @@ def test_every_type_passes_into_a_view(views_system, quick_folder, uri):
     follow("update")  # only rows of two fragments are
     lance.dataset(uri).delete("id = 4")
     follow("delete")
-    assert follow("back", 2) == 0  # what was computed then is read and written once more
+    assert follow("back", 2) == 0  # what was computed then is read and written again
     assert follow("forth") == 0
     stored, source = lance.dataset(f"{quick_folder}/v.lance").schema, lance.dataset(uri).schema
     assert [stored.field(name).type for name in COLUMNS] == [source.field(name).type for name in COLUMNS]

@@ -174,7 +174,7 @@ def chain(views_system, quick_folder) -> Chain:
 
 
 def written(chain) -> int:
-    """How many rows that the view has are to be written once more."""
+    """How many rows that the view has are to be written again."""
     return len([i for i in chain.changed(0, 1) if i in chain.seen])
 
 
@@ -192,7 +192,7 @@ IN_FILES = {
 
 @pytest.mark.parametrize("name", IN_FILES)
 def test_files_tell_which_rows_of_a_computed_column_changed(chain, name):
-    """No row of which they tell is written once more."""
+    """No row of which they tell is written again."""
     steps, cleaned = IN_FILES[name]
     for number, step in enumerate(steps):
         getattr(chain, step)(number)

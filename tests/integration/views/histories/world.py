@@ -146,7 +146,7 @@ class World:
 
 
 def _same_in(shape: Shape, state: State, past: State) -> set[int]:
-    """Rows that a view had in an earlier state of its source, and that nobody wrote since."""
+    """Rows that a view had in an earlier state of its source, and that no one wrote since."""
     return {i for i in shape.ids(past) if i in state.rows and state.rows[i].same(past.rows[i], shape.reads)}
 
 

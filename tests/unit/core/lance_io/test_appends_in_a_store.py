@@ -85,7 +85,7 @@ def test_a_store_that_does_not_answer_is_asked_once(store, monkeypatch):
         raise OSError("LanceError(IO): Generic S3 error: Error performing PUT in 1 s, after 10 retries")
 
     monkeypatch.setattr(type(base), "append_in_store", gone)
-    monkeypatch.setattr(AppendLog, "_write", lambda *_: pytest.fail("it is asked once more"))
+    monkeypatch.setattr(AppendLog, "_write", lambda *_: pytest.fail("it is asked again"))
     with pytest.raises(Unavailable) as refused:
         mine.append(said("lost"), base)
     assert refused.value.reason == "STORE_UNAVAILABLE"

@@ -127,7 +127,7 @@ def outcomes(calls):
 
 
 def test_planners_that_register_at_once_lose_nothing(place):
-    """Each has a registry of its own, which nobody has made yet."""
+    """Each has a registry of its own, which no one has made yet."""
     wanted = [database(f"d{n}", f"/data/{n}") for n in range(6)]
     made = outcomes([lambda d=d: DatabaseRegistry(place).register(d, request()) for d in wanted])
     assert made == wanted

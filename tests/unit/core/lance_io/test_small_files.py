@@ -130,7 +130,7 @@ def test_what_is_done_beside_the_put_knows_all_of_the_file(store, tmp_path):
     assert writer.is_put_at_once
     staged = writer.close(None, frozenset(), "a.lance", beside=told.append)
     assert staged.etag, "the store said what it calls these bytes"
-    assert told == [replace(staged, etag="")], "which nobody knows before they are there"
+    assert told == [replace(staged, etag="")], "which no one knows before they are there"
     content = store.objects["t.lance/data/a.lance"]
     assert (staged.size_bytes, staged.digest) == (len(content), xxhash.xxh3_128_hexdigest(content))
     assert not written(str(tmp_path / "t.lance")).is_put_at_once

@@ -1,4 +1,4 @@
-"""A store that does not answer is no damage, and no empty history: nothing is set aside, dropped or begun anew."""
+"""A store that does not answer is no damage, and no empty history: nothing is set aside, dropped or started again."""
 
 from __future__ import annotations
 

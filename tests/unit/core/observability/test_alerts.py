@@ -121,7 +121,7 @@ def test_what_a_rule_counts_is_there_before_it_happens_or_the_rule_is_for_what_g
 
 
 def commands() -> list[str]:
-    """All that the rules and their page say to whoever is paged."""
+    """All that the rules and their page say to anyone who is paged."""
     texts = [" ".join(rule["annotations"].values()) for rule in alerts()]
     heads = re.sub(r"\n# ?", " ", (FOLDER / "alerts.yaml").read_text().split("\ngroups:")[0])
     page = (ROOT / "docs/observability.md").read_text().split("From an alert to the job")[1].split("\n\n")[0]

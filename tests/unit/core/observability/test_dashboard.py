@@ -77,7 +77,7 @@ def named_by(expression: str) -> tuple[set[str], set[str], list[tuple[str, str]]
 @pytest.mark.parametrize("expression", [*dashboard(), *(rule["expr"] for rule in alerts())])
 def test_an_expression_names_what_there_is(told, expression):
     series, labels, pairs = named_by(expression)
-    assert series, "it asks for nothing"
+    assert series, "it asks needlessly"
     assert series <= set(told) | OF_PROMETHEUS
     assert labels <= OWN_LABELS.union(*(told.get(name, set()) for name in series))
     for label, values in pairs:

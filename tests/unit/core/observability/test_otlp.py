@@ -1,4 +1,4 @@
-"""OpenTelemetry's standard variables: where measures go, and what happens where nobody is there."""
+"""OpenTelemetry's standard variables: where measures go, and what happens where no one is there."""
 
 from __future__ import annotations
 

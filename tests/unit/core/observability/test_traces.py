@@ -1,4 +1,4 @@
-"""Spans: what begins a trace, what is part of one, and what it costs where nobody takes them."""
+"""Spans: what begins a trace, what is part of one, and what it costs where no one takes them."""
 
 from __future__ import annotations
 

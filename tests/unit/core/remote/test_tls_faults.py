@@ -1,4 +1,4 @@
-"""What is said of a function server that TLS keeps from being reached; no server is waited for in vain."""
+"""What is said of a function server that TLS keeps from being reached; no server is waited for without success."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_page_of_a_named_origin_calls_and_reads(tmp_path):
                 async with chromium(tmp_path, f"{origin}/#{up.http.port}"), asyncio.timeout(SECONDS):
                     told = await pages.told
                 assert [text.partition(" ")[0] for text in told] == ["200", "200", "unread"] * 2
-                assert len(service.seen) == 2 * 2, "what has no Origin, as an image, is nobody's"
+                assert len(service.seen) == 2 * 2, "what has no Origin, as an image, is no one's"
 
     asyncio.run(whole())
 

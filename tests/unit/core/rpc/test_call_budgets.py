@@ -78,7 +78,7 @@ def test_a_call_that_is_one_too_many_is_refused_with_its_reason_before_it_is_rea
 
 
 def test_of_calls_at_once_none_is_lost_and_none_goes_without_a_reason():
-    """Half of them come while their method is full: whichever way they are refused, their callers hear of it."""
+    """Half of them come while their method is full: whichever way they are refused, their callers are notified."""
 
     async def outcome(call) -> str:
         try:
@@ -102,7 +102,7 @@ def test_of_calls_at_once_none_is_lost_and_none_goes_without_a_reason():
 
 
 def test_streams_that_come_all_at_once_are_opened_or_refused_and_none_is_dropped():
-    """gRPC itself would cancel some of them, without a word, once it holds a thousand that nobody has taken yet."""
+    """gRPC itself would cancel some of them, without a word, once it holds a thousand that no one has taken yet."""
 
     async def outcome(stream) -> str:
         try:
@@ -270,7 +270,7 @@ def test_a_burst_may_fill_the_budget_and_a_method_that_stays_slow_gets_less():
     seen = run_for(budget, clock, 20, callers=1000, rate=100)
     assert seen[0] == 256
     assert set(seen[-1000:]) == {32}, "and it stays so while there are too many"
-    assert run_for(budget, clock, 1, callers=200, rate=100)[0] == 200, "nobody was at work in between"
+    assert run_for(budget, clock, 1, callers=200, rate=100)[0] == 200, "no one was at work in between"
 
 
 def test_many_callers_that_are_answered_quickly_are_no_overload():

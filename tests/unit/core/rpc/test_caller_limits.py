@@ -76,7 +76,7 @@ def test_services_and_what_only_they_may_call_have_no_limit():
             planning_pb2.DESCRIPTOR.services_by_name["PlanningService"],
         )
     )
-    nobody = make_caller("anonymous", "anonymous", ["admin", "code", "service"])  # where nobody is asked who they are
+    nobody = make_caller("anonymous", "anonymous", ["admin", "code", "service"])  # where no one is asked who they are
     for _ in range(5):
         limits.admit(make_caller("planner", "certificate", ["service"]), GET, None)
         limits.admit(nobody, submit, None)

@@ -32,7 +32,7 @@ GET = jobs_pb2.GetJobRequest(job_id="j1")
 
 
 def test_every_option_of_grpc_exists():
-    """gRPC ignores options that it does not know: servers cut quiet streams as nobody had told them of pings."""
+    """gRPC ignores options that it does not know: servers cut quiet streams as no one had told them of pings."""
     known = Path(cygrpc.__file__).read_bytes()
     sent = {name for name, _ in [*channels._options(Settings()), *server._options(Settings()), *_channel_options()]}
     assert len(sent) > 10

@@ -479,7 +479,7 @@ def test_more_requests_than_allowed_are_refused_at_once():
         refused = await second.ask(GET_JOB, body(jobId="j1"))
         assert (refused.status, reason(refused), refused.headers["retry-after"]) == (429, "TOO_MANY_CALLS", "1")
         second.send(CANCEL_JOB, b"", {**JSON, "content-length": "5"})  # its body never comes
-        while up.http.running < 2:  # noqa: ASYNC110 - nobody is told of a request that is read
+        while up.http.running < 2:  # noqa: ASYNC110 - no one is told of a request that is read
             await asyncio.sleep(0)
         refused = await third.ask(CANCEL_JOB, body(jobId="j1"))
         assert (refused.status, reason(refused)) == (429, "TOO_MANY_CALLS")

@@ -85,7 +85,7 @@ def test_where_too_much_waits_for_readers_no_stream_is_begun():
             first = streams.stream(lambda: map(message, range(20)))
             await anext(first)
             await pool.run(lambda: None)
-            while streams.unread_bytes < 10 * SIZE:  # noqa: ASYNC110 - it tells nobody
+            while streams.unread_bytes < 10 * SIZE:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0)
             with pytest.raises(ResourceExhausted) as caught:
                 await anext(streams.stream(lambda: map(message, range(20))))

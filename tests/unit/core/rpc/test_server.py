@@ -77,7 +77,7 @@ def test_a_service_whose_event_loop_hangs_is_not_healthy_although_its_port_is_op
             address = f"127.0.0.1:{up.port}"
             with ThreadPoolExecutor(1) as probe:
                 hung = probe.submit(healthcheck.check, address, timeout_seconds=0.3)
-                assert "Deadline" in hung.result(), "the loop waits here, and answers nobody meanwhile"
+                assert "Deadline" in hung.result(), "the loop waits here, and answers no one meanwhile"
                 socket.create_connection(("127.0.0.1", up.port), 5.0).close()
             assert await asyncio.to_thread(healthcheck.check, address) == ""
 
@@ -150,7 +150,7 @@ def test_reflection_lists_every_service():
             }
         async with running(peers=Peers(planner="127.0.0.1:9")) as (up, _):
             assert await listed(up) >= {JOB_SERVICE, "leman.v1.CatalogService", "leman.v1.PlannerService"}
-            assert "leman.v1.CommitService" not in await listed(up), "nobody knows who would answer"
+            assert "leman.v1.CommitService" not in await listed(up), "no one knows who would answer"
         async with (
             running(Server(reflection=False)) as (up, _),
             grpc.aio.insecure_channel(f"127.0.0.1:{up.port}") as channel,
@@ -616,7 +616,7 @@ def test_it_is_allowed_when_asked_for():
     ids=["insecure", "TLS", "TLS on loopback", "a token, and roles without one"],
 )
 def test_a_server_that_others_reach_does_not_answer_everyone_by_accident(exposed):
-    """Whoever may call it may register code: without a token that has to be said in so many words."""
+    """Anyone who may call it may register code: without a token that has to be said in so many words."""
 
     async def scenario():
         with pytest.raises(InvalidArgument) as caught:

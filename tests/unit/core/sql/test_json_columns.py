@@ -1,4 +1,4 @@
-"""JSON in SQL is read by Lance's functions of it, and taken for nothing else."""
+"""JSON in SQL is read by Lance's functions of it, and taken needlessly else."""
 
 from __future__ import annotations
 

@@ -184,7 +184,7 @@ def test_a_process_that_others_are_forked_from_keeps_nothing(tmp_path, monkeypat
 def test_a_session_token_of_the_environment_is_not_mixed_with_other_keys(tmp_path, monkeypatch):
     for name in ("A", "B"):
         monkeypatch.setenv(f"LAKE_{name}", "x")
-    monkeypatch.setenv("AWS_SESSION_TOKEN", "of somebody else")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "of someone else")
     keys = 'access_key_id = { env = "LAKE_A" }', 'secret_access_key = { env = "LAKE_B" }'
 
     with pytest.raises(InvalidArgument, match="AWS_SESSION_TOKEN is set"):

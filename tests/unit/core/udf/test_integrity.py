@@ -174,7 +174,7 @@ def test_a_bundle_that_workers_could_not_unpickle_gives_way_to_another_of_the_sa
     lacking, mended = bundled(broken), bundled()
     registry.put(lacking, broken)
     assert not registry.needs_bundle(lacking)
-    with pytest.raises(AlreadyExists):  # nobody has tried it yet
+    with pytest.raises(AlreadyExists):  # no one has tried it yet
         registry.put(mended, BUNDLE)
     for _ in range(2):
         with pytest.raises(FailedPrecondition, match=r"could not be set up on a worker.*no_such_module"):

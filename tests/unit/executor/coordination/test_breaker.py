@@ -34,7 +34,7 @@ def test_each_outage_is_told_once_and_its_end_too():
             store.away = True
             assert [call(), call()] == ["fallback", "fallback"]
             now[0] += 2
-            assert call() == "fallback"  # asked again, in vain
+            assert call() == "fallback"  # asked again, without success
             store.away = False
             assert call() == "fallback"  # not asked: it failed a moment ago
             now[0] += 2

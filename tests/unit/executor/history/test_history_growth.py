@@ -53,7 +53,7 @@ def test_a_version_does_not_say_of_each_row_when_it_came(database):
 
 
 def test_of_two_states_that_others_append_meanwhile_none_is_lost(database, monkeypatch):
-    """Whoever tidies goes last: its version is dropped where others changed what it is about."""
+    """Anyone who tidies goes last: its version is dropped where others changed what it is about."""
     history, other = JobHistory(str(database)), JobHistory(str(database))
     fill(history, 0, 10)
     drop = append_log.AppendLog._drop_row_versions

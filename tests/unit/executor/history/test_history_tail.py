@@ -384,7 +384,7 @@ def test_the_planner_knows_what_a_job_took_that_is_in_the_tail(store):
 
 @pytest.mark.parametrize("seed", range(40 if LONG else 1))
 def test_whatever_is_done_in_whichever_order_all_agree(store, monkeypatch, seed):
-    """Executors of both kinds write, fold, forget and begin anew: the first word on a job counts, as in the table."""
+    """Executors of both kinds write, fold, forget and start again: the first word on a job counts, as in the table."""
     chance = random.Random(seed)
     monkeypatch.setattr(job_history, "_FOLD_AFTER", 5)
     monkeypatch.setattr(job_history, "_LOOK_SECONDS", 0.0)

@@ -233,7 +233,7 @@ def test_a_state_is_written_and_read_while_files_of_the_history_are_merged(folde
 
 
 def test_versions_are_removed_beside_what_is_written_and_one_look_at_a_time(folder, monkeypatch):
-    """It takes longer than all else about a history: nobody is to wait for it."""
+    """It takes longer than all else about a history: no one is to wait for it."""
     removing, may_go_on = threading.Event(), threading.Event()
     asked: list[JobHistory] = []
 

@@ -129,7 +129,7 @@ def test_a_repair_that_stops_half_way_changes_nothing(database, monkeypatch):
 
 
 def _refuse(*_: object) -> None:
-    raise OSError("somebody else is in the way")
+    raise OSError("someone else is in the way")
 
 
 def test_machines_that_race_all_see_the_end_that_was_first(database):

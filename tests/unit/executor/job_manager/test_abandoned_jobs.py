@@ -1,4 +1,4 @@
-"""Jobs that nobody has are found by an executor that nobody asks; those that somebody has are left to them."""
+"""Jobs that no one has are found by an executor that no one asks; those that someone has are left to them."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_while_redis_says_nothing_nobody_is_dead():
     look(searching, 3)
     leases.held = []
     look(searching)
-    assert takes_over.taken == [], "what was seen before counts for nothing any more"
+    assert takes_over.taken == [], "what was seen before counts needlessly any more"
     look(searching)
     assert takes_over.taken == [("/x", ["a"])]
 

@@ -55,7 +55,7 @@ def test_after_a_deletion_nothing_counts_and_before_an_end_no_deletion():
     assert newer_state(gone, state("/lake", RUNNING, attempt=7)) is gone
     assert newer_state(gone, deleted_job(ended, 4.0)) is gone
     later = state("/lake", RUNNING, attempt=2)
-    assert newer_state(later, gone) is later, "somebody has it again"
+    assert newer_state(later, gone) is later, "someone has it again"
     assert (gone.request.table, gone.request.where, gone.request_id, gone.labels) == ("", "", "", {})
 
 
@@ -74,7 +74,7 @@ def test_a_compaction_makes_a_deletion_final_and_all_who_read_agree(tmp_path, hi
     assert sorted(rows(tmp_path)) == sorted(left)
     folder = tmp_path / "_leman" / "jobs.lance"
     dataset = lance.dataset(str(folder))
-    assert [fragment.metadata.deletion_file for fragment in dataset.get_fragments()] == [None], "written anew"
+    assert [fragment.metadata.deletion_file for fragment in dataset.get_fragments()] == [None], "rewritten"
     texts = dataset.to_table(columns=["record"], filter="job_id = 'job-2'")["record"].to_pylist()
     assert not any(word in texts[0] for word in ("secret", "red", "request-job-2"))
     late = state(database, RUNNING, "job-2", attempt=9)  # of an executor that was frozen all the while

@@ -1,4 +1,5 @@
-"""Environment variables of jobs: workers have them, history has their names, a takeover goes on with them or fails."""
+"""Environment variables of jobs: workers have them, history has their names, a takeover continues with them or
+fails."""
 
 import asyncio
 import dataclasses
@@ -31,7 +32,7 @@ def database(tmp_path: Path) -> str:
 
 
 class Values:
-    """In place of Redis: what all executors share. While it is `away` nobody can ask it."""
+    """In place of Redis: what all executors share. While it is `away` no one can ask it."""
 
     def __init__(self) -> None:
         self.kept: dict[str, dict[str, str]] = {}
@@ -282,7 +283,7 @@ def test_while_nobody_knows_the_values_a_job_is_left_as_it_is_and_goes_on_once_s
         await pair.second.jobs.open_database(database)
         await pair.values.asked.wait()
         await until(lambda: free(pair))
-        job = JobHistory(database).load()[job_id]  # nobody asks the executor
+        job = JobHistory(database).load()[job_id]  # no one asks the executor
         assert (job.state, job.attempt) == (JobState.RUNNING, 1)
         pair.values.away = False
         await pair.second.works()

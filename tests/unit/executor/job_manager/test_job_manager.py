@@ -37,7 +37,7 @@ def lives(database: Path, ends: list[str], until: Callable[[], bool] = lambda: T
             executor = Executor(database)
             await executor.jobs.open_database(str(database))
             async with asyncio.timeout(10):
-                while not (  # noqa: ASYNC110 - the job says so to nobody but who asks
+                while not (  # noqa: ASYNC110 - the job says so to no one but who asks
                     executor.spark.at_work.is_set() or (await executor.job(job.job_id)).state.terminal
                 ):
                     await asyncio.sleep(0.01)
@@ -124,7 +124,7 @@ def test_a_job_ends_for_those_who_wait_also_where_its_end_cannot_be_written(data
         stored = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
         monkeypatch.setattr(JobHistory, "save_all", save)
         async with asyncio.timeout(10):
-            while executor.store.unsaved:  # noqa: ASYNC110 - it tells nobody
+            while executor.store.unsaved:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0.01)
         kept = await asyncio.to_thread(JobHistory(str(database)).find, job.job_id)
         await executor.stop()
@@ -196,7 +196,7 @@ def test_a_job_with_nothing_to_do_waits_for_another_append_where_one_is_dear(dat
 
 @pytest.mark.parametrize(("commits", "known"), [(0, []), (1, ["job-1"])])
 def test_a_job_that_committed_is_written_down_although_nobody_did_so_before(database, monkeypatch, commits, known):
-    """It was told to be done, so that whoever asks after a kill is to hear of it."""
+    """It was told to be done, so that anyone who asks after a kill is to are notified."""
     monkeypatch.setattr(JobDatabase, "writes_are_dear", True)
 
     async def live() -> list[str]:

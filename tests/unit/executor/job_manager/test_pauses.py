@@ -79,7 +79,7 @@ def test_a_paused_job_gives_its_turn_to_another_and_waits_for_it_again_with_its_
         states_of_a_pause = [JobState.PAUSING, JobState.PAUSED, JobState.PENDING, JobState.PLANNING, JobState.RUNNING]
         at = seen.index(JobState.PAUSING)
         assert seen[at:] == [*states_of_a_pause, JobState.CANCELLING, JobState.CANCELLED]
-        assert executor.commits.begun == [], "nobody else had the job: its table is told nothing"
+        assert executor.commits.begun == [], "no one else had the job: its table is told nothing"
 
     with_executor(tmp_path, work, ONE)
 
@@ -160,7 +160,7 @@ def test_a_paused_job_stays_paused_over_any_number_of_executors(tmp_path, end):
             executor = Executor(tmp_path, ONE)
             await executor.jobs.open_database(executor.database)
             for job_id in (running, waiting):
-                while (await executor.job(job_id)).attempt < life:  # noqa: ASYNC110 - it tells nobody
+                while (await executor.job(job_id)).attempt < life:  # noqa: ASYNC110 - it tells no one
                     await asyncio.sleep(0.01)
                 assert (await executor.job(job_id)).state is JobState.PAUSED
         assert executor.spark.started == []
@@ -221,12 +221,12 @@ def test_a_paused_job_is_its_executors_until_that_one_is_silent(database):
                 await call(pair.database, job_id)
         pair.leases[0].frozen = True
         del pair.keys[pair.key(job_id)]
-        while (await pair.second.job(job_id)).attempt == 1:  # noqa: ASYNC110 - it tells nobody
+        while (await pair.second.job(job_id)).attempt == 1:  # noqa: ASYNC110 - it tells no one
             await asyncio.sleep(0.01)
         assert (await pair.second.jobs.resume(pair.database, job_id)).state in (JobState.PENDING, JobState.PLANNING)
         await pair.second.works()
         pair.leases[0].wake()
-        while pair.first.running.tasks:  # noqa: ASYNC110 - it tells nobody that it has noticed
+        while pair.first.running.tasks:  # noqa: ASYNC110 - it tells no one that it has noticed
             await asyncio.sleep(0.01)
         assert (await pair.first.job(job_id)).attempt == 2
         assert pair.first.spark.started == [job_id], "it has not gone on"

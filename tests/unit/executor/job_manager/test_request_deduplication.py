@@ -1,4 +1,4 @@
-"""A request and the job that it makes: one of both or none, whoever hangs up, and never another request's job."""
+"""A request and the job that it makes: one of both or none, no matter who hangs up, and never another request's job."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def say(tmp_path):
 
 
 async def until(condition):
-    while not condition():  # noqa: ASYNC110 - nobody could set an event
+    while not condition():  # noqa: ASYNC110 - no one could set an event
         await asyncio.sleep(0.001)
 
 

@@ -126,7 +126,7 @@ def with_two(database: Path, scenario: Callable[[Pair], Awaitable[None]]) -> Non
 
 
 async def until(what: Callable[[], Awaitable[bool]]) -> None:
-    while not await what():  # noqa: ASYNC110 - an executor tells nobody that it has noticed
+    while not await what():  # noqa: ASYNC110 - an executor tells no one that it has noticed
         await asyncio.sleep(0.01)
 
 
@@ -216,7 +216,7 @@ def test_an_open_job_of_a_copied_database_is_another_job_than_the_one_with_its_i
         executor = Executor(database, leases=Leases(keys, "me", held))
         for path in (database, copied):
             await executor.jobs.open_database(path)
-            while job_id not in executor.spark.started[path == copied :]:  # noqa: ASYNC110 - it tells nobody
+            while job_id not in executor.spark.started[path == copied :]:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0.01)
         assert executor.spark.started == [job_id, job_id], "each has workers of its own"
         assert held == {job_key(path, job_id): path for path in (database, copied)}
@@ -363,7 +363,7 @@ def test_while_redis_is_away_a_job_is_taken_over_late_and_only_once(database):
 
 
 def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_good(database):
-    """Nobody runs it, and yet its last executor may wake up."""
+    """No one runs it, and yet its last executor may wake up."""
 
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
@@ -453,7 +453,7 @@ def test_a_lease_is_renewed_while_a_job_is_only_ended_and_is_the_others_where_on
         await executor.jobs.open_database(str(database))
         async with asyncio.timeout(10):
             await asked.wait()
-            while leases.renewed < 3:  # noqa: ASYNC110 - it tells nobody
+            while leases.renewed < 3:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0.01)
             keys[job_key(str(database), "job-1")] = "another"
             await asyncio.to_thread(history.save, replace(job, attempt=3, executor="another"))
@@ -483,7 +483,7 @@ def test_a_takeover_that_fails_gives_the_lease_back_and_is_no_attempt(database, 
         await executor.jobs.open_database(str(database))
         async with asyncio.timeout(10):
             for tries in range(1, 6):
-                while len(leases.released) < tries:  # noqa: ASYNC110 - it tells nobody
+                while len(leases.released) < tries:  # noqa: ASYNC110 - it tells no one
                     await asyncio.sleep(0.01)
                 assert (leases.released, keys) == ([False] * tries, {})
                 assert (await executor.job("job-1")).attempt == 1
@@ -516,11 +516,11 @@ def test_the_lease_of_a_job_that_is_only_ended_is_kept_until_its_end_is_written(
         executor = Executor(database, leases=leases)
         await executor.jobs.open_database(str(database))
         async with asyncio.timeout(10):
-            while not executor.store.unsaved:  # noqa: ASYNC110 - it tells nobody
+            while not executor.store.unsaved:  # noqa: ASYNC110 - it tells no one
                 await asyncio.sleep(0.01)
             del keys[
                 job_key(str(database), "job-1")
-            ]  # it has run out, and who looks for jobs that nobody has finds this one
+            ]  # it has run out, and who looks for jobs that no one has finds this one
             await executor.jobs._takeovers.take_over_abandoned(str(database), ["job-1"])
             while keys != {job_key(str(database), "job-1"): "me"}:  # noqa: ASYNC110 - likewise
                 await asyncio.sleep(0.01)

@@ -82,7 +82,7 @@ async def serving() -> AsyncIterator[tuple[RunningServer, Manager, list[str]]]:
 
 
 async def collect() -> None:
-    """What nobody refers to any more says so now."""
+    """What no one refers to any more says so now."""
     for _ in range(10):
         await asyncio.sleep(0)
         gc.collect()

@@ -1,4 +1,4 @@
-"""WatchJob that is gone on with: over restarts and takeovers each event comes once, or is told as missing."""
+"""WatchJob that is continued: over restarts and takeovers each event comes once, or is told as missing."""
 
 from __future__ import annotations
 

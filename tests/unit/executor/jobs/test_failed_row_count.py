@@ -60,7 +60,7 @@ class Live:
 @pytest.mark.parametrize("at_most", [3, 100])
 @pytest.mark.parametrize("dies_after", [None, 2, 9])
 def test_a_failed_row_counts_once_and_never_less_while_a_job_runs(tmp_path, monkeypatch, at_most, dies_after):
-    """Each row is reported; the worker may die in between, and another one goes on with what is stored."""
+    """Each row is reported; the worker may die in between, and another one continues with what is stored."""
     monkeypatch.setattr(meter_module, "_REPORT_SECONDS", 0)
 
     def odd(x: int) -> int:

@@ -219,7 +219,7 @@ def test_rows_of_an_unfinished_fragment_count_once_when_it_is_compacted_under_th
 
 
 def test_rows_that_a_dead_worker_had_stored_count():
-    """Nobody computes them again."""
+    """No one computes them again."""
     metrics = planned(JobMetrics(), left=100, reused=0)
     metrics.report(ProgressReport(unit_id="u1", rows_evaluated=30, rows_safe=20, rows_failed=2))
     metrics.lost("u1", 25)

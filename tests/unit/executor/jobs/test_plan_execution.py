@@ -127,7 +127,7 @@ class GrowingSpark(SilentSpark):
 
 
 class FullSpark(GrowingSpark):
-    """Of a cluster that others fill, until somebody gives cores back."""
+    """Of a cluster that others fill, until someone gives cores back."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,7 +169,7 @@ class Refusing:
 
 
 class Jobs:
-    """A history that nobody reads."""
+    """A history that no one reads."""
 
     async def save(self, job: Job) -> Job:
         return job

@@ -1,4 +1,4 @@
-"""A row that others wrote once more keeps its value only if its inputs, and the value, are what they were."""
+"""A row that others wrote again keeps its value only if its inputs, and the value, are what they were."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_row_that_failed_stays_failed_and_has_no_value_to_be_stored(world):
 
 
 def test_all_rows_of_a_fragment_without_the_column_get_what_they_had(world):
-    """A failure, too. A row that nobody computed has neither, nor one on which only an earlier function failed."""
+    """A failure, too. A row that no one computed has neither, nor one on which only an earlier function failed."""
     world.write({"x": [1, 2, 3, 4], "c": pa.nulls(4, pa.int64())})
     states, stored = world.compare([COMPUTED, FAILED, UNTOUCHED, OLDER_FAILED], file="")
     assert states == [UNTOUCHED] * 4

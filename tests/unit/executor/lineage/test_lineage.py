@@ -1,4 +1,4 @@
-"""Events of lineage: what they say, when they are sent, and what happens where nobody takes them."""
+"""Events of lineage: what they say, when they are sent, and what happens where no one takes them."""
 
 from __future__ import annotations
 

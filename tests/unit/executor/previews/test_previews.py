@@ -1,4 +1,4 @@
-"""Functions of all kinds are tried on rows, in processes of their own; nothing that they do harms whoever asks."""
+"""Functions of all kinds are tried on rows, in processes of their own; nothing that they do harms anyone who asks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of turns, against a plain reading of its rule; and that nobody waits for ever."""
+"""The order of turns, against a plain reading of its rule; and that no one waits for ever."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_whoever_waits_with_the_highest_priority_has_a_turn_before_long(data):
     most: dict[str, int] = {}
     running: list[str] = []
     for _ in range(data.draw(st.integers(20, 80))):
-        for _ in range(data.draw(st.integers(0, 3))):  # whoever comes, and comes again
+        for _ in range(data.draw(st.integers(0, 3))):  # anyone who comes, and comes again
             number += 1
             new = job(number, data.draw(st.sampled_from(DATABASES)), data.draw(st.sampled_from(CALLERS)))
             before = sum(other.lines == new.lines for other in order.waiting.values())
@@ -202,7 +202,7 @@ def test_nobody_waits_for_all_jobs_of_somebody_else():
     order.join(job(6, "lake", "ops", priority=1))
     started = order.start()
     assert started is not None
-    assert started.key == "job-6", "the highest priority comes first, whoever asks"
+    assert started.key == "job-6", "the highest priority comes first, no matter who asks"
     assert places(order) == ["job-5", "job-0", "job-4", "job-1", "job-2", "job-3"]
 
 
@@ -229,7 +229,7 @@ def test_a_job_expects_its_turn_when_those_before_it_are_likely_to_be_done():
     known["job-0"] = None
     never = math.inf
     expected = [("job-2", 4.0), ("job-3", 7.0), ("job-4", never), ("job-5", never)]
-    assert order.turns_to_come(duration) == expected, "nobody knows when job-3 ends"
+    assert order.turns_to_come(duration) == expected, "no one knows when job-3 ends"
     known["job-1"] = None
     assert [seconds for _, seconds in order.turns_to_come(duration)] == [never] * 4
 

@@ -68,7 +68,7 @@ def test_of_many_jobs_that_come_together_no_more_run_than_may_and_all_have_their
         places = {job_id: n for n, job_id in enumerate(order)}
         assert all(abs(places[job_id] - n) <= 1 for n, job_id in enumerate(executor.spark.started)), "two plan at once"
         assert len(executor.spark.started) == 20
-        assert executor.commits.begun == [], "nobody had these jobs before: no table is told"
+        assert executor.commits.begun == [], "no one had these jobs before: no table is told"
 
     with_executor(tmp_path, work, MOST)
 
@@ -130,7 +130,7 @@ def test_a_job_that_waits_expects_its_turn_by_what_its_function_cost_before(tmp_
         executor.planner.rows = 10
         blind = [await create(executor) for _ in range(3)]
         assert blind[2].queue_position == 1
-        assert not blind[2].expected_start_at, "nobody knows what the function costs"
+        assert not blind[2].expected_start_at, "no one knows what the function costs"
         for job in blind:
             await executor.jobs.cancel(executor.database, job.job_id)
             await until(executor, job.job_id, ended)

@@ -51,7 +51,7 @@ CONTEXT = WorkContext(
 
 
 class Units:
-    """A source that is asked for nothing."""
+    """A source that is asked needlessly."""
 
 
 def test_who_opened_earlier_does_not_close_what_was_opened_after():

@@ -1,4 +1,4 @@
-"""Rows that end the process of whoever evaluates them: found with few deaths, and all the others are computed."""
+"""Rows that end the process of anyone who evaluates them: found with few deaths, and all the others are computed."""
 
 from __future__ import annotations
 

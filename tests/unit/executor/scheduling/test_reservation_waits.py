@@ -43,7 +43,7 @@ def test_a_hold_that_is_not_renewed_for_three_lifetimes_is_dead(holds, clock):
     holds.turn()
     assert holds.dead == ("0-60-job-1#1=1",)
     holds.turn()
-    assert holds.dead == ("0-60-job-1#1=1",), "it stays dead, as nobody reports it any more"
+    assert holds.dead == ("0-60-job-1#1=1",), "it stays dead, as no one reports it any more"
 
 
 def test_a_holder_that_renews_is_waited_for_however_long(holds, clock):

@@ -34,7 +34,7 @@ def refusal(cluster: Cluster, **asked: float) -> str:
 
 def test_nothing_asked_is_nothing_looked_for():
     udf = UdfDefinition("f", "1", UdfKind.SCALAR, ("x",), pa.int64())
-    assert slots_for(udf, 5, lambda: pytest.fail("nobody asked")) == TaskSlots(5)
+    assert slots_for(udf, 5, lambda: pytest.fail("no one asked")) == TaskSlots(5)
 
 
 @pytest.mark.parametrize(

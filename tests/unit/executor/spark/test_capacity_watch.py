@@ -35,7 +35,7 @@ def page(cores: int, state: str, *, used: int, of: int = 4, workers: int = 2) ->
     ("said", "waits"),
     [
         (page(0, "WAITING", used=4), True),
-        (page(0, "WAITING", used=1), True),  # of the memory or the cores that it wants nobody has enough
+        (page(0, "WAITING", used=1), True),  # of the memory or the cores that it wants no one has enough
         (page(0, "WAITING", used=0, of=0, workers=0), True),
         (page(2, "RUNNING", used=4), False),
         (page(0, "RUNNING", used=0), False),  # its executors die one after the other
@@ -259,7 +259,7 @@ def test_a_job_goes_on_when_others_have_given_their_cores_back(full):
 
     async def scenario() -> None:
         workers = asyncio.ensure_future(full.runner.run_workers(ExecutorEndpoint("h", 1, "job-1", "s"), context, 2))
-        while not full.runner.busy_for("job-1"):  # noqa: ASYNC110 - it tells nobody
+        while not full.runner.busy_for("job-1"):  # noqa: ASYNC110 - it tells no one
             await asyncio.sleep(0.01)
         full.capacity = TAKEN
         full.there.set()

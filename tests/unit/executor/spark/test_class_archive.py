@@ -108,7 +108,7 @@ def test_what_the_jvm_leaves_behind_is_swept_and_nothing_else(spark_home, tmp_pa
     draft = ClassArchive.of(spark_home, OPTIONS).draft()
     (tmp_path / "java_pid7_stdout").write_text(f"Command:\njava -XX:SharedArchiveFile={draft}.temp\n")
     other = tmp_path / "java_pid8_stderr"
-    other.write_text("somebody else's")
+    other.write_text("someone else's")
     class_archive._sweep(draft)
     assert list(tmp_path.glob("java_pid*")) == [other]
 

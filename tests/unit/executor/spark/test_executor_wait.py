@@ -75,7 +75,7 @@ def test_a_larger_worker_that_comes_meanwhile_ends_the_wait():
     assert waiting.after(10_000) is None
     asked = waiting.asked
     assert waiting.after(10_000) is None
-    assert waiting.asked == asked, "nobody is asked any more"
+    assert waiting.asked == asked, "no one is asked any more"
 
 
 def test_workers_that_others_have_are_waited_for_like_a_full_cluster():

@@ -1,4 +1,4 @@
-"""Spark's temporary files lie in a folder of the executor's own, which nobody outlives."""
+"""Spark's temporary files lie in a folder of the executor's own, which no one outlives."""
 
 from __future__ import annotations
 

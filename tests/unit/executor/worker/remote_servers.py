@@ -158,7 +158,7 @@ def batch(*values: Any) -> pa.RecordBatch:
 
 
 def nowhere() -> str:
-    """An address at which nobody listens."""
+    """An address at which no one listens."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return f"grpc://127.0.0.1:{free.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Small chunks that come fast are passed on as few large ones; what is dear, or comes before an error, at once."""
+"""Small chunks that come fast are passed on as few large ones; what is expensive, or comes before an error, at once."""
 
 from __future__ import annotations
 

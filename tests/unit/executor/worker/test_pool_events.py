@@ -44,7 +44,7 @@ def test_what_a_closed_connection_said_is_not_taken_for_one_that_has_its_number_
 
 
 def a_process(pool: FunctionPool, pid: int, idle_since: float) -> tuple[_Process, socket.socket, socket.socket]:
-    """A process of a function that runs somebody's task, its own end of its connection, and the caller's."""
+    """A process of a function that runs someone's task, its own end of its connection, and the caller's."""
     control, its = socket.socketpair()
     caller, ours = socket.socketpair()
     process = _Process(pid, control, function=f"f@{pid}", caller=caller, idle_since=idle_since)
@@ -130,7 +130,7 @@ def test_processes_that_wait_for_a_function_end_where_none_has_come_for_long(poo
     pool._end_idle()
     assert killed == [1002], "the other one may still be answering"
     pool._spare = 2
-    assert not pool._lacks_spares(), "none is forked again for nobody"
+    assert not pool._lacks_spares(), "none is forked again for no one"
     pool._spare = 0
     ours.close()
     look(pool)

@@ -119,7 +119,7 @@ def test_a_batch_that_is_larger_than_servers_take_is_not_sent(monkeypatch):
 
 
 def test_an_answer_that_is_large_once_it_is_decompressed_comes_in_parts_as_one_that_is_sent_so(monkeypatch):
-    """It went on as values of any size."""
+    """It continued as values of any size."""
     monkeypatch.setattr(function_servers, "MOST_MESSAGE_BYTES", 1 << 20)
     server, rows = Compressing(), range(1 << 17, 2 << 17)
     with running(server):

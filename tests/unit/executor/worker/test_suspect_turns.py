@@ -22,7 +22,7 @@ def never() -> bool:
 
 
 class Asked(InProcessReservations):
-    """Tells when somebody was told to wait."""
+    """Tells when someone was told to wait."""
 
     def __init__(self, ttl_seconds: float) -> None:
         super().__init__(ttl_seconds)
@@ -92,7 +92,7 @@ def test_functions_that_share_some_of_their_servers_do_not_wait_for_each_other_f
 def test_what_processes_left_that_died_is_removed_and_what_others_have_is_not(tmp_path):
     left, held, else_s = (tmp_path / name for name in ("left.turn", "held.turn", "notes.turn"))
     left.touch()
-    else_s.write_text("somebody's")
+    else_s.write_text("someone's")
     with held.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         with SuspectLock([SERVER], None, tmp_path).one():

@@ -89,7 +89,7 @@ def test_the_name_in_a_certificate_has_the_roles_of_the_settings_and_no_others(o
             assert await outcome(port, ours, etl, cancel=True) == "OK"
             assert await outcome(port, ours, dash) == "OK"
             assert await outcome(port, ours, dash, cancel=True) == "ROLE_REQUIRED"
-            assert await outcome(port, ours, stranger) == "TOKEN_REQUIRED", "it is one of ours, and nobody's"
+            assert await outcome(port, ours, stranger) == "TOKEN_REQUIRED", "it is one of ours, and no one's"
             assert await outcome(port, ours, stranger, TOKEN) == "OK", "a token counts before a certificate"
             assert await outcome(port, ours, etl, "some-other-token-here") == "TOKEN_INVALID"
 

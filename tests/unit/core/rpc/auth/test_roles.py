@@ -93,7 +93,7 @@ def test_every_call_is_allowed_to_those_whom_it_names_and_to_nobody_else(tokens_
 
     wrong, tried = asyncio.run(scenario())
     assert wrong == []
-    assert tried > len(METHODS), "each method, and what takes code once more"
+    assert tried > len(METHODS), "each method, and what takes code again"
 
 
 def test_a_refusal_names_the_role_and_what_the_caller_has(tokens_file):

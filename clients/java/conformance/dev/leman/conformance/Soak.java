@@ -78,7 +78,7 @@ public final class Soak {
       do {
         say(Map.of("round", rounds.next()));
       } while (!stopping);
-    } catch (Throwable failure) { // whatever it is, the harness is to hear of it
+    } catch (Throwable failure) { // whatever it is, the harness is to are notified
       failure.printStackTrace();
       OUT.println(JSON.createObjectNode().put("failed", failure.toString()));
       Runtime.getRuntime().halt(1);

@@ -482,7 +482,7 @@ export enum ErrorReason {
 
   /**
    * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-   * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
    *
    * @generated from enum value: COLUMN_CHANGED = 185;
    */
@@ -574,14 +574,14 @@ export enum ErrorReason {
   EXPRESSION_FAILED = 57,
 
   /**
-   * Somebody else wrote to the view; restore the version before, or refresh with policy FULL.
+   * Someone else wrote to the view; restore the version before, or refresh with policy FULL.
    *
    * @generated from enum value: EXTERNAL_WRITES = 58;
    */
   EXTERNAL_WRITES = 58,
 
   /**
-   * The table is in Lance's first file format; write it anew.
+   * The table is in Lance's first file format; write it again.
    *
    * @generated from enum value: FILE_FORMAT_NOT_SUPPORTED = 59;
    */
@@ -602,7 +602,7 @@ export enum ErrorReason {
   FILTER_FAILED = 61,
 
   /**
-   * Somebody else filled the fragment meanwhile; the job plans again.
+   * Someone else filled the fragment meanwhile; the job plans again.
    *
    * @generated from enum value: FRAGMENT_CHANGED = 62;
    */
@@ -1080,7 +1080,7 @@ export enum ErrorReason {
 
   /**
    * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-   * or mend it, and run the job again: what was finished is kept.
+   * or fix it, and run the job again: what was finished is kept.
    *
    * @generated from enum value: FUNCTION_UNAVAILABLE = 184;
    */
@@ -1115,7 +1115,7 @@ export enum ErrorReason {
   PEER_UNAVAILABLE = 126,
 
   /**
-   * Nobody took a message of the stream for a while; open it again.
+   * No one took a message of the stream for a while; open it again.
    *
    * @generated from enum value: READER_STALLED = 127;
    */
@@ -1314,7 +1314,7 @@ export enum ErrorReason {
   DATABASE_NOT_ALLOWED = 149,
 
   /**
-   * The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+   * The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
    * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
    *
    * @generated from enum value: ENV_NOT_ALLOWED = 193;
@@ -1420,7 +1420,7 @@ export enum ErrorReason {
   PLAN_WITHOUT_HEADER = 162,
 
   /**
-   * Nobody computed a range of rows; run the job again.
+   * No one computed a range of rows; run the job again.
    *
    * @generated from enum value: RANGE_LOST = 163;
    */

@@ -96,7 +96,7 @@ export const GetInfoResponseSchema: GenMessage<GetInfoResponse> = /*@__PURE__*/
  * other one: every process answers every call of `leman.v1`, those of other services by asking them.
  *
  * An error of any call, beside those that stand on it:
- * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
  *
  * Errors of a call that its own service was not asked for, beside those that it has there:
  * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to

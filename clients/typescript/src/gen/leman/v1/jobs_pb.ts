@@ -77,7 +77,7 @@ export type Job = Message<"leman.v1.Job"> & {
 
   /**
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -254,7 +254,7 @@ export type Job = Message<"leman.v1.Job"> & {
 
   /**
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    *
    * @generated from field: repeated string env_names = 26;
    */
@@ -452,7 +452,7 @@ export type RefreshResult = Message<"leman.v1.RefreshResult"> & {
   rowsAdded: bigint;
 
   /**
-   * Rows whose values were computed anew in their place.
+   * Rows whose values were recomputed in their place.
    *
    * @generated from field: int64 rows_recomputed = 4;
    */
@@ -530,7 +530,7 @@ export const RefreshResultSchema: GenMessage<RefreshResult> = /*@__PURE__*/
   messageDesc(file_leman_v1_jobs, 2);
 
 /**
- * Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
+ * Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
  * began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
  * functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
  *
@@ -593,7 +593,7 @@ export type Progress = Message<"leman.v1.Progress"> & {
 
   /**
    * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-   * or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+   * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
    * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
    * was committed. The error policy's `max_errors` is compared with it.
    *
@@ -1292,7 +1292,7 @@ export enum JobEvent_Kind {
   ERROR = 6,
 
   /**
-   * The table changed, and the rest of the work is planned anew.
+   * The table changed, and the rest of the work is planned again.
    *
    * @generated from enum value: KIND_REPLAN = 7;
    */
@@ -1321,7 +1321,7 @@ export enum JobEvent_Kind {
   RESOURCES = 10,
 
   /**
-   * Values that were stored for rows that moved since were stored anew.
+   * Values that were stored for rows that moved since were stored again.
    *
    * @generated from enum value: KIND_MIGRATED = 11;
    */
@@ -2659,7 +2659,7 @@ export const JobOrderSchema: GenEnum<JobOrder> = /*@__PURE__*/
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   somebody acts; do what the message says, then send the call again.
+ *   someone acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -2699,7 +2699,7 @@ export const JobService: GenService<{
    *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
    * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
    * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-   * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+   * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
    * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
    * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
    *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -2746,7 +2746,7 @@ export const JobService: GenService<{
    * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
    * every 15 seconds, the last has a terminal state. Every message has the whole job.
    *
-   * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+   * A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
    * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
    * the end of the job is always told, and where other events may be missing, `events_missing` says so.
    *
@@ -2754,7 +2754,7 @@ export const JobService: GenService<{
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
    * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
    * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-   * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+   * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
    *
    * @generated from rpc leman.v1.JobService.WatchJob
    */
@@ -2786,7 +2786,7 @@ export const JobService: GenService<{
    * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
    * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
    *   `priority` or both.
-   * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+   * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
    *   BadRequest names.
    * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
    * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.

@@ -104,7 +104,7 @@ public final class BackfillOptions {
 
   /**
    * Environment variables of the job's functions, such as an API key. The values are secrets: the
-   * services forget them when the job ends, and tell nobody more than the names.
+   * services forget them when the job ends, and tell no one more than the names.
    */
   public BackfillOptions env(Map<String, String> variables) {
     Arguments.given("variables", variables);

@@ -81,7 +81,7 @@ final class CarryingCall<Q, A> extends SimpleForwardingClientCall<Q, A> {
     }
   }
 
-  /** True once: whoever is told so tells the listener. */
+  /** True once: anyone who is told so tells the listener. */
   private boolean ends() {
     connections.ends.takeBack(atClose);
     return ended.compareAndSet(false, true);

@@ -81,7 +81,7 @@ final class Endpoints {
     return own.join();
   }
 
-  /** Where a call waits for nothing, one that answers has to be found all the same. */
+  /** Where a call waits needlessly, one that answers has to be found all the same. */
   static Duration atLeast(Duration patience) {
     return patience.compareTo(LEAST) < 0 ? LEAST : patience;
   }
@@ -130,7 +130,7 @@ final class Endpoints {
     } catch (InterruptedException interrupted) {
       throw Futures.interrupted(interrupted);
     } catch (ExecutionException | TimeoutException over) {
-      return; // whoever waits looks for himself
+      return; // anyone who waits looks for himself
     }
   }
 

@@ -5,7 +5,7 @@ import io.grpc.Status;
 
 /**
  * A job that was waited for failed or was cancelled. What it had finished is kept: the same call
- * goes on from there.
+ * continues from there.
  */
 public final class JobException extends LemanException {
   private static final long serialVersionUID = 1L;
@@ -55,7 +55,7 @@ public final class JobException extends LemanException {
     return jobId;
   }
 
-  /** Tells whether it was cancelled; otherwise it failed. */
+  /** Shows whether it was cancelled; otherwise it failed. */
   public boolean cancelled() {
     return code() == Status.Code.CANCELLED && reason().isEmpty();
   }

@@ -94,7 +94,7 @@ public class LemanException extends RuntimeException {
     return Optional.ofNullable(retryDelay);
   }
 
-  /** Tells whether it has this reason. */
+  /** Shows whether it has this reason. */
   public boolean is(ErrorReason asked) {
     Arguments.given("asked", asked);
     return reason.equals(asked.name());

@@ -17,7 +17,7 @@ import java.util.stream.Stream;
  * or a program in Python).
  *
  * <p>They say in the folder where they are, and what their token is, and are found again where they
- * were started anew.
+ * were restarted.
  */
 public final class LocalDatabase implements AutoCloseable {
   private final LemanClient client;

@@ -23,7 +23,7 @@ final class Patience {
     reset();
   }
 
-  /** Something came: what is away next time is waited for anew. */
+  /** Something came: what is away next time is waited for again. */
   void reset() {
     end = System.nanoTime() + all.toNanos();
     next = FIRST;

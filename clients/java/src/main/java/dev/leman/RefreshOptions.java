@@ -28,7 +28,7 @@ public final class RefreshOptions {
     return with(told.toBuilder().setSrcVersion(version));
   }
 
-  /** Whether the whole view may, or has to, be computed anew. */
+  /** Whether the whole view may, or has to, be recomputed. */
   public RefreshOptions policy(RefreshSpec.Policy policy) {
     Arguments.given("policy", policy);
     return with(told.toBuilder().setPolicy(policy));
@@ -62,7 +62,7 @@ public final class RefreshOptions {
 
   /**
    * Environment variables of the job's functions, such as an API key. The values are secrets: the
-   * services forget them when the job ends, and tell nobody more than the names.
+   * services forget them when the job ends, and tell no one more than the names.
    */
   public RefreshOptions env(Map<String, String> variables) {
     Arguments.given("variables", variables);

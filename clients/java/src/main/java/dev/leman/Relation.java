@@ -105,7 +105,7 @@ public abstract sealed class Relation permits Table, View {
   }
 
   /**
-   * Delete Leman's files beside the data that nothing can need any more.
+   * Delete Leman's files next to the data that nothing can need any more.
    *
    * @param olderThan what was written later stays, a week is usual
    * @param dryRun only tell what would be deleted

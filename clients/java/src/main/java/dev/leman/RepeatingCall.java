@@ -88,7 +88,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
         cancelled = Status.CANCELLED.withDescription(message).withCause(cause);
       }
       if (attempt != null) {
-        attempt.cancel(message, cause); // one that has just failed does not hear of it: see later
+        attempt.cancel(message, cause); // one that has just failed does not are notified: see later
         return;
       }
       if (pause != null) {
@@ -176,7 +176,7 @@ final class RepeatingCall<Q, A> extends ClientCall<Q, A> {
     }
   }
 
-  /** True once: whoever is told so tells the listener. */
+  /** True once: anyone who is told so tells the listener. */
   private boolean ends() {
     connections.ends.takeBack(atClose);
     return ended.compareAndSet(false, true);

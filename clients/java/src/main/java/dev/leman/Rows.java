@@ -12,7 +12,7 @@ import org.apache.arrow.vector.types.pojo.Schema;
 
 /**
  * The rows of one version of a table or view, batch by batch. It holds a batch at a time, however
- * large the table is and however slowly it is read; interrupted, it goes on where it was. Used by
+ * large the table is and however slowly it is read; interrupted, it continues where it was. Used by
  * one thread; closing it ends the call.
  *
  * <pre>{@code

@@ -11,7 +11,7 @@ import java.util.concurrent.TimeoutException;
 
 /**
  * The token that calls carry now. Safe for use by several threads: what a source said last counts
- * for all of them. A source is asked in a thread of the client, so that nobody waits for it longer
+ * for all of them. A source is asked in a thread of the client, so that no one waits for it longer
  * than his call may last.
  */
 final class Tokens {
@@ -40,7 +40,7 @@ final class Tokens {
     return renewable || !last.isEmpty();
   }
 
-  /** Whether {@link #current} waits for nothing. */
+  /** Whether {@link #current} waits needlessly. */
   synchronized boolean isAtHand() {
     return last != null && asking == null;
   }
@@ -83,7 +83,7 @@ final class Tokens {
     return true;
   }
 
-  /** Ask no more, and interrupt the source: whoever waits for it, or will, fails with this. */
+  /** Ask no more, and interrupt the source: anyone who waits for it, or will, fails with this. */
   void close(LemanException failure) {
     Asking asked;
     synchronized (this) {

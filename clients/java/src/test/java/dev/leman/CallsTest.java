@@ -292,7 +292,7 @@ class CallsTest {
     }
   }
 
-  /** The attempt that has just failed does not hear of it, and the next one is not there yet. */
+  /** The attempt that has just failed does not are notified, and the next one is not there yet. */
   @Test
   void aCallThatIsCancelledBetweenTwoAttemptsIsNotMadeAgain() throws Exception {
     Unheard attempts = new Unheard();

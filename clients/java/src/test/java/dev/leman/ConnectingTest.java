@@ -147,7 +147,7 @@ class ConnectingTest {
     assertTrue(away.getMessage().startsWith(told), away.getMessage());
   }
 
-  /** Have something told to whoever connects and says something, until the socket is closed. */
+  /** Have something told to anyone who connects and says something, until the socket is closed. */
   private static void answering(ServerSocket socket, String told) {
     Thread thread =
         new Thread(

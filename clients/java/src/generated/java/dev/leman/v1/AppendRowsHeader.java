@@ -91,7 +91,7 @@ private static final long serialVersionUID = 0L;
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
    * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
    * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands for nothing yet.
+   * with which no row came stands needlessly yet.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -115,7 +115,7 @@ private static final long serialVersionUID = 0L;
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
    * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
    * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands for nothing yet.
+   * with which no row came stands needlessly yet.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -713,7 +713,7 @@ private static final long serialVersionUID = 0L;
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
      * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
      * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands for nothing yet.
+     * with which no row came stands needlessly yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -736,7 +736,7 @@ private static final long serialVersionUID = 0L;
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
      * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
      * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands for nothing yet.
+     * with which no row came stands needlessly yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -760,7 +760,7 @@ private static final long serialVersionUID = 0L;
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
      * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
      * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands for nothing yet.
+     * with which no row came stands needlessly yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -780,7 +780,7 @@ private static final long serialVersionUID = 0L;
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
      * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
      * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands for nothing yet.
+     * with which no row came stands needlessly yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>
@@ -797,7 +797,7 @@ private static final long serialVersionUID = 0L;
      * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
      * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
      * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-     * with which no row came stands for nothing yet.
+     * with which no row came stands needlessly yet.
      * </pre>
      *
      * <code>string request_id = 2;</code>

@@ -40,7 +40,7 @@ public interface AppendRowsHeaderOrBuilder extends
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
    * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
    * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands for nothing yet.
+   * with which no row came stands needlessly yet.
    * </pre>
    *
    * <code>string request_id = 2;</code>
@@ -52,7 +52,7 @@ public interface AppendRowsHeaderOrBuilder extends
    * Chosen by the caller, for as long as the commit is among the last 1,000 versions of the table that are kept. Rows that
    * are sent again under it, in whichever batches, are not added again: the answer is the first one. The same id with other
    * rows, another header, or another change of this table: ALREADY_EXISTS (REQUEST_ID_REUSED), and nothing is added. An id
-   * with which no row came stands for nothing yet.
+   * with which no row came stands needlessly yet.
    * </pre>
    *
    * <code>string request_id = 2;</code>

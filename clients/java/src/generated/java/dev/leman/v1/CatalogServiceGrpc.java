@@ -19,7 +19,7 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   somebody acts; do what the message says, then send the call again.
+ *   someone acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -494,7 +494,7 @@ public final class CatalogServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -510,7 +510,7 @@ public final class CatalogServiceGrpc {
     /**
      * <pre>
      * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
+     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
      * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
      * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
@@ -520,7 +520,7 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
      *   along.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
@@ -555,7 +555,7 @@ public final class CatalogServiceGrpc {
      * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-     *   size or no sha256; mend the field that BadRequest names.
+     *   size or no sha256; fix the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
@@ -614,17 +614,17 @@ public final class CatalogServiceGrpc {
      *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
      *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; mend the request.
+     *   with both a function and an expression, or a name that no column can have; fix the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
@@ -632,7 +632,7 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -648,7 +648,7 @@ public final class CatalogServiceGrpc {
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * </pre>
      */
@@ -662,11 +662,11 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
      *   the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
@@ -679,7 +679,7 @@ public final class CatalogServiceGrpc {
      *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -742,7 +742,7 @@ public final class CatalogServiceGrpc {
      * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
      * function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
      *   expression that the message names.
      * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
      *   that no view can have; correct the field that BadRequest names.
@@ -752,12 +752,12 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
-     *   column; mend the query.
+     *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
      *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -769,7 +769,7 @@ public final class CatalogServiceGrpc {
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
      *   stopping; send the same call again.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
      * </pre>
@@ -824,7 +824,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; mend the request.
+     *   called; fix the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
@@ -879,7 +879,7 @@ public final class CatalogServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -916,7 +916,7 @@ public final class CatalogServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -943,7 +943,7 @@ public final class CatalogServiceGrpc {
     /**
      * <pre>
      * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
+     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
      * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
      * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
@@ -953,7 +953,7 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
      *   along.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
@@ -989,7 +989,7 @@ public final class CatalogServiceGrpc {
      * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-     *   size or no sha256; mend the field that BadRequest names.
+     *   size or no sha256; fix the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
@@ -1051,17 +1051,17 @@ public final class CatalogServiceGrpc {
      *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
      *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; mend the request.
+     *   with both a function and an expression, or a name that no column can have; fix the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
@@ -1069,7 +1069,7 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1085,7 +1085,7 @@ public final class CatalogServiceGrpc {
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * </pre>
      */
@@ -1100,11 +1100,11 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
      *   the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
@@ -1117,7 +1117,7 @@ public final class CatalogServiceGrpc {
      *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1183,7 +1183,7 @@ public final class CatalogServiceGrpc {
      * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
      * function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
      *   expression that the message names.
      * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
      *   that no view can have; correct the field that BadRequest names.
@@ -1193,12 +1193,12 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
-     *   column; mend the query.
+     *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
      *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1210,7 +1210,7 @@ public final class CatalogServiceGrpc {
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
      *   stopping; send the same call again.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
      * </pre>
@@ -1268,7 +1268,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; mend the request.
+     *   called; fix the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
@@ -1324,7 +1324,7 @@ public final class CatalogServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1351,7 +1351,7 @@ public final class CatalogServiceGrpc {
     /**
      * <pre>
      * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
+     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
      * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
      * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
@@ -1361,7 +1361,7 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
      *   along.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
@@ -1396,7 +1396,7 @@ public final class CatalogServiceGrpc {
      * waiting for the rest of the stream. A bundle that no function names is no use to anybody, and stays.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_NUMBER, BAD_UDF): the first message is no header, or has no database, no
-     *   size or no sha256; mend the field that BadRequest names.
+     *   size or no sha256; fix the field that BadRequest names.
      * * `INVALID_ARGUMENT` (BAD_STREAM): there is a second header; send one.
      * * `INVALID_ARGUMENT` (BUNDLE_TOO_LARGE): as for RegisterUdf.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bytes do not have the stated digest and size; send those that do.
@@ -1457,17 +1457,17 @@ public final class CatalogServiceGrpc {
      *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
      *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; mend the request.
+     *   with both a function and an expression, or a name that no column can have; fix the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
@@ -1475,7 +1475,7 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1491,7 +1491,7 @@ public final class CatalogServiceGrpc {
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * </pre>
      */
@@ -1505,11 +1505,11 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
      *   the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
@@ -1522,7 +1522,7 @@ public final class CatalogServiceGrpc {
      *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1585,7 +1585,7 @@ public final class CatalogServiceGrpc {
      * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
      * function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
      *   expression that the message names.
      * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
      *   that no view can have; correct the field that BadRequest names.
@@ -1595,12 +1595,12 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
-     *   column; mend the query.
+     *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
      *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1612,7 +1612,7 @@ public final class CatalogServiceGrpc {
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
      *   stopping; send the same call again.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
      * </pre>
@@ -1667,7 +1667,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; mend the request.
+     *   called; fix the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
@@ -1722,7 +1722,7 @@ public final class CatalogServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1749,7 +1749,7 @@ public final class CatalogServiceGrpc {
     /**
      * <pre>
      * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
+     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
      * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
      * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
@@ -1759,7 +1759,7 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
      *   along.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
@@ -1830,17 +1830,17 @@ public final class CatalogServiceGrpc {
      *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
      *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; mend the request.
+     *   with both a function and an expression, or a name that no column can have; fix the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
@@ -1848,7 +1848,7 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1864,7 +1864,7 @@ public final class CatalogServiceGrpc {
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * </pre>
      */
@@ -1878,11 +1878,11 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
      *   the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
@@ -1895,7 +1895,7 @@ public final class CatalogServiceGrpc {
      *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1958,7 +1958,7 @@ public final class CatalogServiceGrpc {
      * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
      * function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
      *   expression that the message names.
      * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
      *   that no view can have; correct the field that BadRequest names.
@@ -1968,12 +1968,12 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
-     *   column; mend the query.
+     *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
      *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -1985,7 +1985,7 @@ public final class CatalogServiceGrpc {
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
      *   stopping; send the same call again.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
      * </pre>
@@ -2040,7 +2040,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; mend the request.
+     *   called; fix the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it
@@ -2095,7 +2095,7 @@ public final class CatalogServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -2122,7 +2122,7 @@ public final class CatalogServiceGrpc {
     /**
      * <pre>
      * Stores a function under name and version. Idempotent: the same definition again is OK. Its options (`batch_size`,
-     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set anew under the same version: they change
+     * `checkpoint`, `error_policy`, `call_timeout`, `resources`) may be set again under the same version: they change
      * how it is run, not what it computes. A bundle takes the place of one that workers cannot load (see
      * GetUdfResponse.needs_bundle), and a definition that of a damaged one.
      * The servers of a remote function are asked to describe it: at least one of them has to answer, and all that do have to
@@ -2132,7 +2132,7 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (UDF_EXISTS): another definition has this name and version; register under another version.
      * * `INVALID_ARGUMENT` (BAD_UDF, BAD_SCHEMA, UNKNOWN_VALUE): the definition contradicts itself, or this release does
      *   not know a part of it; correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `FAILED_PRECONDITION` (UDF_BUNDLE_MISSING): the bundle was left out and is not stored, or is damaged; send it
      *   along.
      * * `FAILED_PRECONDITION` (UDF_DIGEST_MISMATCH): the bundle's bytes do not have the stated digest and size; send
@@ -2206,17 +2206,17 @@ public final class CatalogServiceGrpc {
      *   was done; the message says which, what changed, and how many rows would be stale. Send it again with
      *   ON_CHANGE_UPDATE or ON_CHANGE_KEEP, or take another name.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_COLUMN_NAME, BAD_COLUMN, RESERVED_NAME): no column, one named twice, one
-     *   with both a function and an expression, or a name that no column can have; mend the request.
+     *   with both a function and an expression, or a name that no column can have; fix the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (COLUMN_EXISTS): the table has a column of that name; take another name, or set `on_change` where
      *   it is a computed one.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): with ON_CHANGE_KEEP, as for AlterColumns.
      * * `INVALID_ARGUMENT` (UNKNOWN_VALUE): a value of `on_change` that this release does not know; set one that it does.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): somebody added a column of that name meanwhile; look at the table again.
+     * * `FAILED_PRECONDITION` (COLUMN_EXISTS): someone added a column of that name meanwhile; look at the table again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, INPUT_IS_OUTPUT): the function's inputs are
      *   not this table's; name others in `input_columns`.
      * * `FAILED_PRECONDITION` (COLUMN_CYCLE): computed columns would read one another in a circle; have one of them read
@@ -2224,7 +2224,7 @@ public final class CatalogServiceGrpc {
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   table cannot hold the output's; change the function.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): a view gets its columns from its query; make another view.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -2240,7 +2240,7 @@ public final class CatalogServiceGrpc {
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * </pre>
      */
@@ -2255,11 +2255,11 @@ public final class CatalogServiceGrpc {
      * Gives computed columns other functions: all of them or none. Values and column ids stay; the columns are stale
      * (REASON_UDF_CHANGED) until the next backfill.
      * Errors:
-     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; mend
+     * * `INVALID_ARGUMENT` (BAD_REQUEST): no column, one named twice, or one with both a function and an expression; fix
      *   the request.
      * * `INVALID_ARGUMENT` (BAD_UDF): a column has neither a function nor an expression, or the name or version is none
      *   that a function can have; name one.
-     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_EXPRESSION): the SQL expression cannot be computed by a column; fix it.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered; register it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): it is a view; AlterMaterializedView gives its columns other functions.
@@ -2272,7 +2272,7 @@ public final class CatalogServiceGrpc {
      *   something else.
      * * `FAILED_PRECONDITION` (KEPT_INPUTS_DIFFER, TOO_MANY_KEPT): values cannot be kept, as the inputs are others or the
      *   column keeps too many versions; leave `keep_values` out.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -2338,7 +2338,7 @@ public final class CatalogServiceGrpc {
      * Makes a view in one visible step: a placeholder for each matching row of the source, no value, no call of a
      * function. Validates everything first.
      * Errors:
-     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; mend the
+     * * `INVALID_ARGUMENT` (INVALID_FILTER, INVALID_EXPRESSION, VOLATILE_FUNCTION): SQL that no view can have; fix the
      *   expression that the message names.
      * * `INVALID_ARGUMENT` (NAME_CLASH, RESERVED_NAME, BAD_COLUMN_NAME, BAD_TABLE_NAME, BAD_NUMBER): a name or a number
      *   that no view can have; correct the field that BadRequest names.
@@ -2348,12 +2348,12 @@ public final class CatalogServiceGrpc {
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
      * * `ABORTED` (SOURCE_CHANGED): files of the source went while they were read; send the call again.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING, INPUT_COUNT_MISMATCH, COLUMN_NOT_FOUND): the source has no such
-     *   column; mend the query.
+     *   column; fix the query.
      * * `FAILED_PRECONDITION` (TYPE_MISMATCH, TYPE_NOT_STORABLE): an input has another type than was declared, or the
      *   view cannot hold a column's; change the function or the query.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; mend it, or exclude
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED, FILTER_FAILED): SQL that is right fails on a value; fix it, or exclude
      *   such rows.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `FAILED_PRECONDITION` (PEER_NOT_SET, PEER_REFUSED, WRONG_PEER): the planner knows no commit coordinator, or is
@@ -2365,7 +2365,7 @@ public final class CatalogServiceGrpc {
      * * `UNAVAILABLE` (COMMIT_UNKNOWN, DRAINING): whether it was done is not known, or the commit coordinator is
      *   stopping; send the same call again.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
      * </pre>
@@ -2423,7 +2423,7 @@ public final class CatalogServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask names nothing, or what cannot be changed; name `functions`.
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_UDF): no column, one named twice, a function of SQL, or what no function is
-     *   called; mend the request.
+     *   called; fix the request.
      * * `NOT_FOUND` (UDF_NOT_FOUND): a function is not registered in the view's database; register it.
      * * `FAILED_PRECONDITION` (NOT_A_VIEW): the table has no query; AlterColumns is for tables.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED): no function of the view's query computes the column; name one that it

@@ -432,7 +432,7 @@ private static final long serialVersionUID = 0L;
   private long rowsStale_ = 0L;
   /**
    * <pre>
-   * Rows with values that the next backfill computes anew.
+   * Rows with values that the next backfill recomputes.
    * </pre>
    *
    * <code>int64 rows_stale = 6;</code>
@@ -1780,7 +1780,7 @@ private static final long serialVersionUID = 0L;
     private long rowsStale_ ;
     /**
      * <pre>
-     * Rows with values that the next backfill computes anew.
+     * Rows with values that the next backfill recomputes.
      * </pre>
      *
      * <code>int64 rows_stale = 6;</code>
@@ -1792,7 +1792,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with values that the next backfill computes anew.
+     * Rows with values that the next backfill recomputes.
      * </pre>
      *
      * <code>int64 rows_stale = 6;</code>
@@ -1808,7 +1808,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Rows with values that the next backfill computes anew.
+     * Rows with values that the next backfill recomputes.
      * </pre>
      *
      * <code>int64 rows_stale = 6;</code>

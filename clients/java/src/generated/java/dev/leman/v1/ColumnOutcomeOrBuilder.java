@@ -128,7 +128,7 @@ public interface ColumnOutcomeOrBuilder extends
 
   /**
    * <pre>
-   * Rows with values that the next backfill computes anew.
+   * Rows with values that the next backfill recomputes.
    * </pre>
    *
    * <code>int64 rows_stale = 6;</code>

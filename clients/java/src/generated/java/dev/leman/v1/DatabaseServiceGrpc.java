@@ -17,7 +17,7 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
  *   LEMAN_SERVER__REGISTRY for all services.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   somebody acts; do what the message says, then send the call again.
+ *   someone acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -268,7 +268,7 @@ public final class DatabaseServiceGrpc {
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -287,7 +287,7 @@ public final class DatabaseServiceGrpc {
      * first table.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
      *   BadRequest names.
      * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
      * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
@@ -381,7 +381,7 @@ public final class DatabaseServiceGrpc {
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -416,7 +416,7 @@ public final class DatabaseServiceGrpc {
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -446,7 +446,7 @@ public final class DatabaseServiceGrpc {
      * first table.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
      *   BadRequest names.
      * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
      * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
@@ -545,7 +545,7 @@ public final class DatabaseServiceGrpc {
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -575,7 +575,7 @@ public final class DatabaseServiceGrpc {
      * first table.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
      *   BadRequest names.
      * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
      * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
@@ -669,7 +669,7 @@ public final class DatabaseServiceGrpc {
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -699,7 +699,7 @@ public final class DatabaseServiceGrpc {
      * first table.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
      *   BadRequest names.
      * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
      * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take
@@ -793,7 +793,7 @@ public final class DatabaseServiceGrpc {
    * * `FAILED_PRECONDITION` (REGISTRY_NOT_SET): the services keep no registrations; name databases by path or uri, or set
    *   LEMAN_SERVER__REGISTRY for all services.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `DATA_LOSS` (TABLE_DAMAGED): the manifest of the registry cannot be decoded; restore the file that the message names.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
@@ -823,7 +823,7 @@ public final class DatabaseServiceGrpc {
      * first table.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_DATABASE_NAME, BAD_DATABASE, RESERVED_DATABASE, BAD_LABEL, BAD_TEXT,
-     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; mend the field that
+     *   BAD_NUMBER): a name, a root, a label, a description or a limit that no database can have; fix the field that
      *   BadRequest names.
      * * `PERMISSION_DENIED` (DATABASE_NOT_ALLOWED): the root does not lie where the services may work; name another one.
      * * `ALREADY_EXISTS` (DATABASE_EXISTS): the name stands for another database, or the root has another name; take

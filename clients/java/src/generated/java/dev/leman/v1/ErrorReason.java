@@ -544,7 +544,7 @@ public enum ErrorReason
   /**
    * <pre>
    * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-   * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
    * </pre>
    *
    * <code>COLUMN_CHANGED = 185;</code>
@@ -649,7 +649,7 @@ public enum ErrorReason
   EXPRESSION_FAILED(57),
   /**
    * <pre>
-   * Somebody else wrote to the view; restore the version before, or refresh with policy FULL.
+   * Someone else wrote to the view; restore the version before, or refresh with policy FULL.
    * </pre>
    *
    * <code>EXTERNAL_WRITES = 58;</code>
@@ -657,7 +657,7 @@ public enum ErrorReason
   EXTERNAL_WRITES(58),
   /**
    * <pre>
-   * The table is in Lance's first file format; write it anew.
+   * The table is in Lance's first file format; write it again.
    * </pre>
    *
    * <code>FILE_FORMAT_NOT_SUPPORTED = 59;</code>
@@ -681,7 +681,7 @@ public enum ErrorReason
   FILTER_FAILED(61),
   /**
    * <pre>
-   * Somebody else filled the fragment meanwhile; the job plans again.
+   * Someone else filled the fragment meanwhile; the job plans again.
    * </pre>
    *
    * <code>FRAGMENT_CHANGED = 62;</code>
@@ -1227,7 +1227,7 @@ public enum ErrorReason
   /**
    * <pre>
    * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-   * or mend it, and run the job again: what was finished is kept.
+   * or fix it, and run the job again: what was finished is kept.
    * </pre>
    *
    * <code>FUNCTION_UNAVAILABLE = 184;</code>
@@ -1267,7 +1267,7 @@ public enum ErrorReason
   PEER_UNAVAILABLE(126),
   /**
    * <pre>
-   * Nobody took a message of the stream for a while; open it again.
+   * No one took a message of the stream for a while; open it again.
    * </pre>
    *
    * <code>READER_STALLED = 127;</code>
@@ -1494,7 +1494,7 @@ public enum ErrorReason
   DATABASE_NOT_ALLOWED(149),
   /**
    * <pre>
-   * The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+   * The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
    * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
    * </pre>
    *
@@ -1615,7 +1615,7 @@ public enum ErrorReason
   PLAN_WITHOUT_HEADER(162),
   /**
    * <pre>
-   * Nobody computed a range of rows; run the job again.
+   * No one computed a range of rows; run the job again.
    * </pre>
    *
    * <code>RANGE_LOST = 163;</code>
@@ -2161,7 +2161,7 @@ public enum ErrorReason
   /**
    * <pre>
    * A column is there with another definition than the request has; send it again with ON_CHANGE_UPDATE, which computes its
-   * rows anew, or ON_CHANGE_KEEP, which keeps their values, or take another name.
+   * rows again, or ON_CHANGE_KEEP, which keeps their values, or take another name.
    * </pre>
    *
    * <code>COLUMN_CHANGED = 185;</code>
@@ -2266,7 +2266,7 @@ public enum ErrorReason
   public static final int EXPRESSION_FAILED_VALUE = 57;
   /**
    * <pre>
-   * Somebody else wrote to the view; restore the version before, or refresh with policy FULL.
+   * Someone else wrote to the view; restore the version before, or refresh with policy FULL.
    * </pre>
    *
    * <code>EXTERNAL_WRITES = 58;</code>
@@ -2274,7 +2274,7 @@ public enum ErrorReason
   public static final int EXTERNAL_WRITES_VALUE = 58;
   /**
    * <pre>
-   * The table is in Lance's first file format; write it anew.
+   * The table is in Lance's first file format; write it again.
    * </pre>
    *
    * <code>FILE_FORMAT_NOT_SUPPORTED = 59;</code>
@@ -2298,7 +2298,7 @@ public enum ErrorReason
   public static final int FILTER_FAILED_VALUE = 61;
   /**
    * <pre>
-   * Somebody else filled the fragment meanwhile; the job plans again.
+   * Someone else filled the fragment meanwhile; the job plans again.
    * </pre>
    *
    * <code>FRAGMENT_CHANGED = 62;</code>
@@ -2844,7 +2844,7 @@ public enum ErrorReason
   /**
    * <pre>
    * No server of a remote function can be reached, or servers answer none of the batches that they are given; start one,
-   * or mend it, and run the job again: what was finished is kept.
+   * or fix it, and run the job again: what was finished is kept.
    * </pre>
    *
    * <code>FUNCTION_UNAVAILABLE = 184;</code>
@@ -2884,7 +2884,7 @@ public enum ErrorReason
   public static final int PEER_UNAVAILABLE_VALUE = 126;
   /**
    * <pre>
-   * Nobody took a message of the stream for a while; open it again.
+   * No one took a message of the stream for a while; open it again.
    * </pre>
    *
    * <code>READER_STALLED = 127;</code>
@@ -3111,7 +3111,7 @@ public enum ErrorReason
   public static final int DATABASE_NOT_ALLOWED_VALUE = 149;
   /**
    * <pre>
-   * The services let nobody set that environment variable; use one of the names that the message tells. Of a job: its
+   * The services let no one set that environment variable; use one of the names that the message tells. Of a job: its
    * column was given another function meanwhile, which is not given the values; run it again if that one may have them.
    * </pre>
    *
@@ -3232,7 +3232,7 @@ public enum ErrorReason
   public static final int PLAN_WITHOUT_HEADER_VALUE = 162;
   /**
    * <pre>
-   * Nobody computed a range of rows; run the job again.
+   * No one computed a range of rows; run the job again.
    * </pre>
    *
    * <code>RANGE_LOST = 163;</code>

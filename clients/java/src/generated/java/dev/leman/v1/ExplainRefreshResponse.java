@@ -339,7 +339,7 @@ private static final long serialVersionUID = 0L;
       com.google.protobuf.LazyStringArrayList.emptyList();
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -351,7 +351,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -362,7 +362,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -374,7 +374,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -2025,7 +2025,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2038,7 +2038,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2049,7 +2049,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2061,7 +2061,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2074,7 +2074,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2093,7 +2093,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2111,7 +2111,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2129,7 +2129,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>
@@ -2144,7 +2144,7 @@ private static final long serialVersionUID = 0L;
     }
     /**
      * <pre>
-     * Function columns that are computed anew for every row.
+     * Function columns that are recomputed for every row.
      * </pre>
      *
      * <code>repeated string stale = 11;</code>

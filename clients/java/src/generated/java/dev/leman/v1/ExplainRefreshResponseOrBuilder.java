@@ -182,7 +182,7 @@ public interface ExplainRefreshResponseOrBuilder extends
 
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -192,7 +192,7 @@ public interface ExplainRefreshResponseOrBuilder extends
       getStaleList();
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -201,7 +201,7 @@ public interface ExplainRefreshResponseOrBuilder extends
   int getStaleCount();
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>
@@ -211,7 +211,7 @@ public interface ExplainRefreshResponseOrBuilder extends
   java.lang.String getStale(int index);
   /**
    * <pre>
-   * Function columns that are computed anew for every row.
+   * Function columns that are recomputed for every row.
    * </pre>
    *
    * <code>repeated string stale = 11;</code>

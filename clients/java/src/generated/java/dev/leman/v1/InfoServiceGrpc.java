@@ -7,7 +7,7 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
  * other one: every process answers every call of `leman.v1`, those of other services by asking them.
  * An error of any call, beside those that stand on it:
- * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+ * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
  * Errors of a call that its own service was not asked for, beside those that it has there:
  * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
  *   its end what became of the call; send the same call again after RetryInfo's delay.
@@ -121,7 +121,7 @@ public final class InfoServiceGrpc {
    * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
    * other one: every process answers every call of `leman.v1`, those of other services by asking them.
    * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
    * Errors of a call that its own service was not asked for, beside those that it has there:
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
    *   its end what became of the call; send the same call again after RetryInfo's delay.
@@ -156,7 +156,7 @@ public final class InfoServiceGrpc {
    * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
    * other one: every process answers every call of `leman.v1`, those of other services by asking them.
    * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
    * Errors of a call that its own service was not asked for, beside those that it has there:
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
    *   its end what became of the call; send the same call again after RetryInfo's delay.
@@ -180,7 +180,7 @@ public final class InfoServiceGrpc {
    * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
    * other one: every process answers every call of `leman.v1`, those of other services by asking them.
    * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
    * Errors of a call that its own service was not asked for, beside those that it has there:
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
    *   its end what became of the call; send the same call again after RetryInfo's delay.
@@ -227,7 +227,7 @@ public final class InfoServiceGrpc {
    * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
    * other one: every process answers every call of `leman.v1`, those of other services by asking them.
    * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
    * Errors of a call that its own service was not asked for, beside those that it has there:
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
    *   its end what became of the call; send the same call again after RetryInfo's delay.
@@ -273,7 +273,7 @@ public final class InfoServiceGrpc {
    * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
    * other one: every process answers every call of `leman.v1`, those of other services by asking them.
    * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
    * Errors of a call that its own service was not asked for, beside those that it has there:
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
    *   its end what became of the call; send the same call again after RetryInfo's delay.
@@ -319,7 +319,7 @@ public final class InfoServiceGrpc {
    * Served by every process, so that a caller who knows one address finds the others. These are a shorter way, and no
    * other one: every process answers every call of `leman.v1`, those of other services by asking them.
    * An error of any call, beside those that stand on it:
-   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client anew.
+   * * `INVALID_ARGUMENT` (BAD_MESSAGE): what was sent is not the call's message; generate the client again.
    * Errors of a call that its own service was not asked for, beside those that it has there:
    * * `UNAVAILABLE` (PEER_UNAVAILABLE): the service that serves the call cannot be reached from here, or did not say to
    *   its end what became of the call; send the same call again after RetryInfo's delay.

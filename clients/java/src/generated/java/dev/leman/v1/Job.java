@@ -596,7 +596,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -631,7 +631,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -666,7 +666,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -1568,7 +1568,7 @@ java.lang.String defaultValue) {
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1581,7 +1581,7 @@ java.lang.String defaultValue) {
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1593,7 +1593,7 @@ java.lang.String defaultValue) {
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -1606,7 +1606,7 @@ java.lang.String defaultValue) {
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -3706,7 +3706,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3740,7 +3740,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3778,7 +3778,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3821,7 +3821,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3862,7 +3862,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3910,7 +3910,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3950,7 +3950,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -3985,7 +3985,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -4023,7 +4023,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+     * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -7001,7 +7001,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7015,7 +7015,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7027,7 +7027,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7040,7 +7040,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7054,7 +7054,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7074,7 +7074,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7093,7 +7093,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7112,7 +7112,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>
@@ -7128,7 +7128,7 @@ java.lang.String defaultValue) {
     /**
      * <pre>
      * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-     * told to nobody.
+     * told to no one.
      * </pre>
      *
      * <code>repeated string env_names = 26;</code>

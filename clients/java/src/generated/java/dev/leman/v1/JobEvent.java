@@ -112,7 +112,7 @@ private static final long serialVersionUID = 0L;
     KIND_ERROR(6),
     /**
      * <pre>
-     * The table changed, and the rest of the work is planned anew.
+     * The table changed, and the rest of the work is planned again.
      * </pre>
      *
      * <code>KIND_REPLAN = 7;</code>
@@ -145,7 +145,7 @@ private static final long serialVersionUID = 0L;
     KIND_RESOURCES(10),
     /**
      * <pre>
-     * Values that were stored for rows that moved since were stored anew.
+     * Values that were stored for rows that moved since were stored again.
      * </pre>
      *
      * <code>KIND_MIGRATED = 11;</code>
@@ -228,7 +228,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_ERROR_VALUE = 6;
     /**
      * <pre>
-     * The table changed, and the rest of the work is planned anew.
+     * The table changed, and the rest of the work is planned again.
      * </pre>
      *
      * <code>KIND_REPLAN = 7;</code>
@@ -261,7 +261,7 @@ private static final long serialVersionUID = 0L;
     public static final int KIND_RESOURCES_VALUE = 10;
     /**
      * <pre>
-     * Values that were stored for rows that moved since were stored anew.
+     * Values that were stored for rows that moved since were stored again.
      * </pre>
      *
      * <code>KIND_MIGRATED = 11;</code>

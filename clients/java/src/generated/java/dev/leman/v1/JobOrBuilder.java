@@ -131,7 +131,7 @@ public interface JobOrBuilder extends
   /**
    * <pre>
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -163,7 +163,7 @@ public interface JobOrBuilder extends
   /**
    * <pre>
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -195,7 +195,7 @@ public interface JobOrBuilder extends
   /**
    * <pre>
    * Why it failed. Beside the reasons of CreateJob, which a later plan of the job may meet:
-   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; mend the
+   * * UDF_FAILED, TOO_MANY_ERRORS: the function failed on a row, or on more rows than its error policy allows; fix the
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
@@ -802,7 +802,7 @@ java.lang.String defaultValue);
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -813,7 +813,7 @@ java.lang.String defaultValue);
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -823,7 +823,7 @@ java.lang.String defaultValue);
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>
@@ -834,7 +834,7 @@ java.lang.String defaultValue);
   /**
    * <pre>
    * The environment variables that its functions have by CreateJobRequest.env, in alphabetical order. Their values are
-   * told to nobody.
+   * told to no one.
    * </pre>
    *
    * <code>repeated string env_names = 26;</code>

@@ -20,7 +20,7 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   somebody acts; do what the message says, then send the call again.
+ *   someone acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -594,7 +594,7 @@ public final class JobServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -634,7 +634,7 @@ public final class JobServiceGrpc {
      *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
      * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
      * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
      *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -678,14 +678,14 @@ public final class JobServiceGrpc {
      * <pre>
      * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
      * every 15 seconds, the last has a terminal state. Every message has the whole job.
-     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
      * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
      * the end of the job is always told, and where other events may be missing, `events_missing` says so.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
      * </pre>
      */
     default void watchJob(dev.leman.v1.WatchJobRequest request,
@@ -715,7 +715,7 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
      *   `priority` or both.
-     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
      *   BadRequest names.
      * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
      * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
@@ -943,7 +943,7 @@ public final class JobServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -981,7 +981,7 @@ public final class JobServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1032,7 +1032,7 @@ public final class JobServiceGrpc {
      *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
      * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
      * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
      *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -1079,14 +1079,14 @@ public final class JobServiceGrpc {
      * <pre>
      * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
      * every 15 seconds, the last has a terminal state. Every message has the whole job.
-     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
      * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
      * the end of the job is always told, and where other events may be missing, `events_missing` says so.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
      * </pre>
      */
     public void watchJob(dev.leman.v1.WatchJobRequest request,
@@ -1118,7 +1118,7 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
      *   `priority` or both.
-     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
      *   BadRequest names.
      * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
      * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
@@ -1356,7 +1356,7 @@ public final class JobServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1407,7 +1407,7 @@ public final class JobServiceGrpc {
      *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
      * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
      * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
      *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -1451,14 +1451,14 @@ public final class JobServiceGrpc {
      * <pre>
      * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
      * every 15 seconds, the last has a terminal state. Every message has the whole job.
-     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
      * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
      * the end of the job is always told, and where other events may be missing, `events_missing` says so.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
      * </pre>
      */
     @io.grpc.ExperimentalApi("https://github.com/grpc/grpc-java/issues/10918")
@@ -1490,7 +1490,7 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
      *   `priority` or both.
-     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
      *   BadRequest names.
      * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
      * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
@@ -1718,7 +1718,7 @@ public final class JobServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1769,7 +1769,7 @@ public final class JobServiceGrpc {
      *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
      * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
      * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
      *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -1813,14 +1813,14 @@ public final class JobServiceGrpc {
      * <pre>
      * Tells how a job goes on: the first message is its state now, further ones come when something changed and at least
      * every 15 seconds, the last has a terminal state. Every message has the whole job.
-     * A stream that ends without a terminal state is gone on with by another call, whose `after_sequence` is the `sequence`
+     * A stream that ends without a terminal state is continued by another call, whose `after_sequence` is the `sequence`
      * of the last message seen: also over restarts of services, and whichever executor answers. No event comes twice then,
      * the end of the job is always told, and where other events may be missing, `events_missing` says so.
      * Errors:
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_NUMBER): `after_sequence` is negative; give 0, or the sequence of a message.
      * * `UNAVAILABLE` (DRAINING): the executor is shutting down; watch again.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took a message for a minute; watch again, and read what comes.
+     * * `UNAVAILABLE` (READER_STALLED): no one took a message for a minute; watch again, and read what comes.
      * </pre>
      */
     public java.util.Iterator<dev.leman.v1.WatchJobResponse> watchJob(
@@ -1851,7 +1851,7 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
      *   `priority` or both.
-     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
      *   BadRequest names.
      * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
      * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.
@@ -2079,7 +2079,7 @@ public final class JobServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -2130,7 +2130,7 @@ public final class JobServiceGrpc {
      *   backfill these first, or set BackfillSpec.on_stale_input or RefreshSpec.on_stale_input.
      * * `INVALID_ARGUMENT` (BAD_ENV): a variable of `env` that no job can have, or too many; correct it.
      * * `FAILED_PRECONDITION` (ENV_NOT_USABLE): SQL and remote functions have no environment of the job's; leave `env` out.
-     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let nobody set that variable; do what the message says.
+     * * `PERMISSION_DENIED` (ENV_NOT_ALLOWED): the services let no one set that variable; do what the message says.
      * * `INVALID_ARGUMENT` (BAD_LABEL): a label that no job can have, or too many; correct it.
      * * Those of PlannerService.ExplainPlan, such as `INVALID_ARGUMENT` (INVALID_FILTER), `NOT_FOUND` (TAG_NOT_FOUND) and
      *   `FAILED_PRECONDITION` (COLUMN_NOT_DEFINED), for a refresh of PlannerService.ExplainRefresh: the plan is made
@@ -2196,7 +2196,7 @@ public final class JobServiceGrpc {
      * * `NOT_FOUND` (JOB_NOT_FOUND): the database's history has no such job; ListJobs lists all.
      * * `INVALID_ARGUMENT` (BAD_UPDATE_MASK): the mask is empty, or names a field that cannot be changed; name `labels`,
      *   `priority` or both.
-     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; mend the field that
+     * * `INVALID_ARGUMENT` (BAD_LABEL, BAD_NUMBER): a label or a priority that no job can have; fix the field that
      *   BadRequest names.
      * * `FAILED_PRECONDITION` (JOB_ENDED): the job has ended and stays as it is.
      * * `UNAVAILABLE` (JOB_ELSEWHERE): another executor runs the job; ask that one, or send the call again.

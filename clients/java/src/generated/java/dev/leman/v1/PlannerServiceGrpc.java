@@ -20,7 +20,7 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   somebody acts; do what the message says, then send the call again.
+ *   someone acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -212,7 +212,7 @@ public final class PlannerServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -231,7 +231,7 @@ public final class PlannerServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
      *   correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -244,8 +244,8 @@ public final class PlannerServiceGrpc {
      *   now; read the latest.
      * * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
      *   later one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -276,8 +276,8 @@ public final class PlannerServiceGrpc {
      *   ask for policy AUTO or FULL.
      * * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
      *   reads, or has it with another type; put it back, or make another view.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
      *   policy FULL.
      * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
      *   again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -309,7 +309,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -340,7 +340,7 @@ public final class PlannerServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -378,7 +378,7 @@ public final class PlannerServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -408,7 +408,7 @@ public final class PlannerServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
      *   correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -421,8 +421,8 @@ public final class PlannerServiceGrpc {
      *   now; read the latest.
      * * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
      *   later one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -454,8 +454,8 @@ public final class PlannerServiceGrpc {
      *   ask for policy AUTO or FULL.
      * * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
      *   reads, or has it with another type; put it back, or make another view.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
      *   policy FULL.
      * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
      *   again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -488,7 +488,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -520,7 +520,7 @@ public final class PlannerServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -550,7 +550,7 @@ public final class PlannerServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
      *   correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -563,8 +563,8 @@ public final class PlannerServiceGrpc {
      *   now; read the latest.
      * * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
      *   later one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -595,8 +595,8 @@ public final class PlannerServiceGrpc {
      *   ask for policy AUTO or FULL.
      * * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
      *   reads, or has it with another type; put it back, or make another view.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
      *   policy FULL.
      * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
      *   again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -628,7 +628,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -659,7 +659,7 @@ public final class PlannerServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -689,7 +689,7 @@ public final class PlannerServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
      *   correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -702,8 +702,8 @@ public final class PlannerServiceGrpc {
      *   now; read the latest.
      * * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
      *   later one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -734,8 +734,8 @@ public final class PlannerServiceGrpc {
      *   ask for policy AUTO or FULL.
      * * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
      *   reads, or has it with another type; put it back, or make another view.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
      *   policy FULL.
      * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
      *   again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -767,7 +767,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -798,7 +798,7 @@ public final class PlannerServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -828,7 +828,7 @@ public final class PlannerServiceGrpc {
      * Errors:
      * * `INVALID_ARGUMENT` (BAD_REQUEST, BAD_NUMBER): fields that contradict each other, or a number out of its range;
      *   correct the field that BadRequest names.
-     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; mend it.
+     * * `INVALID_ARGUMENT` (INVALID_FILTER): the filter is no SQL over the table's columns; fix it.
      * * `NOT_FOUND` (VERSION_NOT_FOUND, TAG_NOT_FOUND): the table has no such version or tag, or it was cleaned away;
      *   name another one.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the function is not registered; register it.
@@ -841,8 +841,8 @@ public final class PlannerServiceGrpc {
      *   now; read the latest.
      * * `FAILED_PRECONDITION` (READ_VERSION_INPUT_MISSING): the version to be read does not have an input column; read a
      *   later one.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
-     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; mend it.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
+     * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter fails on a value; fix it.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.
@@ -874,8 +874,8 @@ public final class PlannerServiceGrpc {
      *   ask for policy AUTO or FULL.
      * * `FAILED_PRECONDITION` (SOURCE_COLUMN_MISSING, TYPE_MISMATCH): the source does not have a column that the view
      *   reads, or has it with another type; put it back, or make another view.
-     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; mend the source's rows.
-     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): somebody else wrote to the view; restore the version before, or ask for
+     * * `FAILED_PRECONDITION` (EXPRESSION_FAILED): SQL of the view fails on a value; fix the source's rows.
+     * * `FAILED_PRECONDITION` (EXTERNAL_WRITES): someone else wrote to the view; restore the version before, or ask for
      *   policy FULL.
      * * `DATA_LOSS` (UDF_DAMAGED, VIEW_DAMAGED): a function or the view is not what was written; register the function
      *   again; restore the view's version before, and where there is none, drop the view and create it again.
@@ -908,7 +908,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
      * * `DATA_LOSS` (UDF_DAMAGED): the stored function is not what was written; register it again, which heals it.
      * * `DATA_LOSS` (BINDING_DAMAGED): what the column says of itself is not what was written; restore the table's
      *   version before; where there is none, drop the column and add it again.

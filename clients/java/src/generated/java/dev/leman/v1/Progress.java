@@ -6,7 +6,7 @@ package dev.leman.v1;
 
 /**
  * <pre>
- * Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
+ * Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
  * began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
  * functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
  *
@@ -409,7 +409,7 @@ private static final long serialVersionUID = 0L;
   /**
    * <pre>
    * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-   * or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+   * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
    * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
    * was committed. The error policy's `max_errors` is compared with it.
    * </pre>
@@ -1348,7 +1348,7 @@ private static final long serialVersionUID = 0L;
   }
   /**
    * <pre>
-   * Counts of one job, over all executors that had it: the next one goes on from what the one before wrote down, when the job
+   * Counts of one job, over all executors that had it: the next one continues from what the one before wrote down, when the job
    * began, was paused, or, of a refresh, was about to commit. Rows do not count deleted ones. Those of a refresh are the view's, whatever the number of its
    * functions; `rows_failed`, `rows_evaluated` and `udf_duration` are sums over all of them.
    *
@@ -2214,7 +2214,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-     * or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+     * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
      * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
      * was committed. The error policy's `max_errors` is compared with it.
      * </pre>
@@ -2229,7 +2229,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-     * or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+     * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
      * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
      * was committed. The error policy's `max_errors` is compared with it.
      * </pre>
@@ -2248,7 +2248,7 @@ private static final long serialVersionUID = 0L;
     /**
      * <pre>
      * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-     * or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+     * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
      * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
      * was committed. The error policy's `max_errors` is compared with it.
      * </pre>

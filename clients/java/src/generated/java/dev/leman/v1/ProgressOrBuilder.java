@@ -82,7 +82,7 @@ public interface ProgressOrBuilder extends
   /**
    * <pre>
    * Rows that the job leaves without a value because the function failed for them: in this job, by whichever executor,
-   * or in an earlier one whose checkpoints it goes on with. Each counts once, as soon as that is stored, so that the
+   * or in an earlier one whose checkpoints it continues with. Each counts once, as soon as that is stored, so that the
    * number never falls while the job runs and the inputs stay as they are; its end is the number of such rows in what
    * was committed. The error policy's `max_errors` is compared with it.
    * </pre>

@@ -64,7 +64,7 @@ public enum RefreshReason
   REFRESH_REASON_SOURCE_HISTORY_LOST(5),
   /**
    * <pre>
-   * The source was dropped and made anew under its name.
+   * The source was dropped and made again under its name.
    * </pre>
    *
    * <code>REFRESH_REASON_SOURCE_REPLACED = 6;</code>
@@ -132,7 +132,7 @@ public enum RefreshReason
   public static final int REFRESH_REASON_SOURCE_HISTORY_LOST_VALUE = 5;
   /**
    * <pre>
-   * The source was dropped and made anew under its name.
+   * The source was dropped and made again under its name.
    * </pre>
    *
    * <code>REFRESH_REASON_SOURCE_REPLACED = 6;</code>

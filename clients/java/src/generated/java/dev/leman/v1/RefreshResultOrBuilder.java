@@ -58,7 +58,7 @@ public interface RefreshResultOrBuilder extends
 
   /**
    * <pre>
-   * Rows whose values were computed anew in their place.
+   * Rows whose values were recomputed in their place.
    * </pre>
    *
    * <code>int64 rows_recomputed = 4;</code>

@@ -80,7 +80,7 @@ private static final long serialVersionUID = 0L;
     POLICY_INCREMENTAL(2),
     /**
      * <pre>
-     * Compute every row anew.
+     * Compute every row again.
      * </pre>
      *
      * <code>POLICY_FULL = 3;</code>
@@ -115,7 +115,7 @@ private static final long serialVersionUID = 0L;
     public static final int POLICY_INCREMENTAL_VALUE = 2;
     /**
      * <pre>
-     * Compute every row anew.
+     * Compute every row again.
      * </pre>
      *
      * <code>POLICY_FULL = 3;</code>

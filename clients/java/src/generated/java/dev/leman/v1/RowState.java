@@ -47,7 +47,7 @@ public enum RowState
   ROW_STATE_FAILED(3),
   /**
    * <pre>
-   * Nobody computed it yet, or its value is stale; the next backfill computes it.
+   * No one computed it yet, or its value is stale; the next backfill computes it.
    * </pre>
    *
    * <code>ROW_STATE_NOT_COMPUTED = 4;</code>
@@ -90,7 +90,7 @@ public enum RowState
   public static final int ROW_STATE_FAILED_VALUE = 3;
   /**
    * <pre>
-   * Nobody computed it yet, or its value is stale; the next backfill computes it.
+   * No one computed it yet, or its value is stale; the next backfill computes it.
    * </pre>
    *
    * <code>ROW_STATE_NOT_COMPUTED = 4;</code>

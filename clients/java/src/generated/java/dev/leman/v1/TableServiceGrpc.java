@@ -19,7 +19,7 @@ import static io.grpc.MethodDescriptor.generateFullMethodName;
  * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
  * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
  * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
- *   somebody acts; do what the message says, then send the call again.
+ *   someone acts; do what the message says, then send the call again.
  * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
  * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
  *   RetryInfo's delay.
@@ -456,7 +456,7 @@ public final class TableServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -475,7 +475,7 @@ public final class TableServiceGrpc {
      * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
-     * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
      * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -491,13 +491,13 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
      *   delay.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
      * </pre>
      */
     default void readRows(dev.leman.v1.ReadRowsRequest request,
@@ -511,12 +511,12 @@ public final class TableServiceGrpc {
      * table that it was read from.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -545,7 +545,7 @@ public final class TableServiceGrpc {
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
      *   look at the table, and send the rows again.
      * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -553,7 +553,7 @@ public final class TableServiceGrpc {
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
      *   RetryInfo's delay.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -575,12 +575,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -602,12 +602,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
      * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
      * commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-     *   row; mend the field that BadRequest names.
+     *   row; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
      *   make it hold for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -615,9 +615,9 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -654,14 +654,14 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
      * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
      *   early; send the rows again.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
      *   RetryInfo's delay.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -714,7 +714,7 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -767,7 +767,7 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -795,11 +795,11 @@ public final class TableServiceGrpc {
     /**
      * <pre>
      * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
      * that the column has, while other commits of the table wait; a computed column keeps its type.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -843,7 +843,7 @@ public final class TableServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -880,7 +880,7 @@ public final class TableServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -910,7 +910,7 @@ public final class TableServiceGrpc {
      * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
-     * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
      * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -926,13 +926,13 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
      *   delay.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
      * </pre>
      */
     public void readRows(dev.leman.v1.ReadRowsRequest request,
@@ -947,12 +947,12 @@ public final class TableServiceGrpc {
      * table that it was read from.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -982,7 +982,7 @@ public final class TableServiceGrpc {
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
      *   look at the table, and send the rows again.
      * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -990,7 +990,7 @@ public final class TableServiceGrpc {
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
      *   RetryInfo's delay.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1013,12 +1013,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1041,12 +1041,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
      * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
      * commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-     *   row; mend the field that BadRequest names.
+     *   row; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
      *   make it hold for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -1054,9 +1054,9 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1094,14 +1094,14 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
      * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
      *   early; send the rows again.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
      *   RetryInfo's delay.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1156,7 +1156,7 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1211,7 +1211,7 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -1240,11 +1240,11 @@ public final class TableServiceGrpc {
     /**
      * <pre>
      * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
      * that the column has, while other commits of the table wait; a computed column keeps its type.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -1289,7 +1289,7 @@ public final class TableServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1319,7 +1319,7 @@ public final class TableServiceGrpc {
      * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
-     * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
      * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -1335,13 +1335,13 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
      *   delay.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
      * </pre>
      */
     @io.grpc.ExperimentalApi("https://github.com/grpc/grpc-java/issues/10918")
@@ -1357,12 +1357,12 @@ public final class TableServiceGrpc {
      * table that it was read from.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1391,7 +1391,7 @@ public final class TableServiceGrpc {
      *   table; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; add them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ABORTED` (SCHEMA_CHANGED, FILES_GONE): a column was changed, or what was sent was removed, before all was sent;
      *   look at the table, and send the rows again.
      * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
@@ -1399,7 +1399,7 @@ public final class TableServiceGrpc {
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls add rows at once already; send the call again after
      *   RetryInfo's delay.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1423,12 +1423,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1450,12 +1450,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
      * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
      * commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-     *   row; mend the field that BadRequest names.
+     *   row; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
      *   make it hold for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -1463,9 +1463,9 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1502,14 +1502,14 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; leave it out.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): a condition cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; merge them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ABORTED` (SCHEMA_CHANGED): a column was changed before all was sent; look at the table, and send the rows again.
      * * `ABORTED` (UPLOAD_STALLED, UPLOAD_ENDED): nothing came for LEMAN_COMMIT__UPLOAD_IDLE_SECONDS, or the call ended
      *   early; send the rows again.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_UPLOADS): so many calls bring rows at once already; send the call again after
      *   RetryInfo's delay.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id, or other rows came with it; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1564,7 +1564,7 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1617,7 +1617,7 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -1645,11 +1645,11 @@ public final class TableServiceGrpc {
     /**
      * <pre>
      * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
      * that the column has, while other commits of the table wait; a computed column keeps its type.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -1693,7 +1693,7 @@ public final class TableServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -1723,7 +1723,7 @@ public final class TableServiceGrpc {
      * that queries show. The bytes of all answers, one after the other, are one Arrow IPC stream. An answer has at most 1
      * MiB of it, wherever in a record batch that ends. What a call holds is bounded, whatever the size of the table and
      * however slowly its caller reads.
-     * An interrupted call goes on with the version and the incarnation that the first answer names, and with an offset that
+     * An interrupted call continues with the version and the incarnation that the first answer names, and with an offset that
      * counts what was read. A call with `include_checkpointed` starts over.
      * Errors:
      * * `INVALID_ARGUMENT` (INVALID_FILTER, BAD_NUMBER, BAD_COLUMN): the filter cannot be used, a number is negative, or a
@@ -1739,13 +1739,13 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `RESOURCE_EXHAUSTED` (TOO_MANY_READS): so many calls read at once already; send the call again after RetryInfo's
      *   delay.
-     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; go on as after an interruption.
-     * * `UNAVAILABLE` (READER_STALLED): nobody took an answer for a minute; go on as after an interruption.
+     * * `UNAVAILABLE` (DRAINING): the commit coordinator is stopping; continue as after an interruption.
+     * * `UNAVAILABLE` (READER_STALLED): no one took an answer for a minute; continue as after an interruption.
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
      * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
-     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; begin anew.
+     * * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
      * </pre>
      */
     public java.util.Iterator<dev.leman.v1.ReadRowsResponse> readRows(
@@ -1760,12 +1760,12 @@ public final class TableServiceGrpc {
      * table that it was read from.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1783,12 +1783,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1810,12 +1810,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
      * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
      * commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-     *   row; mend the field that BadRequest names.
+     *   row; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
      *   make it hold for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -1823,9 +1823,9 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1878,7 +1878,7 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -1931,7 +1931,7 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -1959,11 +1959,11 @@ public final class TableServiceGrpc {
     /**
      * <pre>
      * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
      * that the column has, while other commits of the table wait; a computed column keeps its type.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.
@@ -2007,7 +2007,7 @@ public final class TableServiceGrpc {
    * * `NOT_FOUND` (DATABASE_NOT_REGISTERED): no database is registered under the name; check it, or give a path or uri.
    * * `DATA_LOSS` (REGISTRATION_DAMAGED): what is stored under the name is not what was written; register it again.
    * * `FAILED_PRECONDITION` (STORAGE_FULL, STORAGE_READ_ONLY, STORAGE_DENIED, STORAGE_MISSING): the storage refuses until
-   *   somebody acts; do what the message says, then send the call again.
+   *   someone acts; do what the message says, then send the call again.
    * * `UNAVAILABLE` (STORE_UNAVAILABLE): the storage cannot be reached now; send the call again after RetryInfo's delay.
    * * `RESOURCE_EXHAUSTED` (QUEUE_FULL, TOO_MANY_CALLS): the service has too much to do; send the call again after
    *   RetryInfo's delay.
@@ -2037,12 +2037,12 @@ public final class TableServiceGrpc {
      * table that it was read from.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): a field is empty, the bytes are no
-     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; mend the field
+     *   Arrow schema, it has no column, one that stands there twice, or a name that no column can have; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): Lance does not store a column's type; do what the message says.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of that name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -2061,12 +2061,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; mend the field
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER): a field is empty, or the filter cannot be used; fix the field
      *   that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED): the filter cannot be evaluated for a row; make it hold for all of them.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; delete them there.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -2089,12 +2089,12 @@ public final class TableServiceGrpc {
      * <pre>
      * Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
      * the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
-     * or far, become NULL there; the next backfill computes these, and those that rest on none of them anew too. Other
+     * or far, become NULL there; the next backfill computes these, and those that rest on none of them again too. Other
      * commits of the table wait meanwhile.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, INVALID_FILTER, INVALID_EXPRESSION, BAD_COLUMN, BAD_STREAM): a field is empty, the
      *   filter or an expression cannot be used, a column is named twice, or `values` are not an Arrow IPC stream of one
-     *   row; mend the field that BadRequest names.
+     *   row; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (FILTER_FAILED, EXPRESSION_FAILED): the filter or an expression cannot be evaluated for a row;
      *   make it hold for all of them.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, TYPE_MISMATCH, NULL_VALUE): the values do not fit the table; do what the
@@ -2102,9 +2102,9 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): an expression names a column that the table has not; correct it.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): a function computes the column; give what it reads another value.
      * * `FAILED_PRECONDITION` (IS_A_VIEW): rows of a view come from its source; update them there.
-     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it anew.
+     * * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is of Lance's first file format; write it again.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -2159,7 +2159,7 @@ public final class TableServiceGrpc {
      * * `FAILED_PRECONDITION` (TABLE_IN_USE): as for DropTable.
      * * `ALREADY_EXISTS` (TABLE_EXISTS): a table or view of the new name exists; take another name, or drop it.
      * * `ALREADY_EXISTS` (REQUEST_ID_REUSED): another request had this id; take a new one.
-     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table anew;
+     * * `ABORTED` (CONFLICT, TABLE_REPLACED): others committed at the same time, again and again, or made the table again;
      *   send the call again.
      * * `FAILED_PRECONDITION` (COMMIT_REFUSED): Lance refuses, and would again; do what the message says.
      * * `RESOURCE_EXHAUSTED` (COMMIT_QUEUE_FULL): too many requests wait for the table; send the call again after
@@ -2214,7 +2214,7 @@ public final class TableServiceGrpc {
      * computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
      * refreshed any more, and jobs that compute one fail.
      * Errors:
-     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; mend the field that BadRequest
+     * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_COLUMN): no column, or one that is named twice; fix the field that BadRequest
      *   names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND): the table has no such column; name one that it has.
      * * `FAILED_PRECONDITION` (LAST_COLUMN): no column would be left; drop the table.
@@ -2243,11 +2243,11 @@ public final class TableServiceGrpc {
     /**
      * <pre>
      * Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
-     * columns read, and into their checkpoints; views know columns by name. Another type is written anew, with all values
+     * columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
      * that the column has, while other commits of the table wait; a computed column keeps its type.
      * Errors:
      * * `INVALID_ARGUMENT` (MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME): no column, one that is named twice or
-     *   to which nothing is to happen, or a name or type that no column can have; mend the field that BadRequest names.
+     *   to which nothing is to happen, or a name or type that no column can have; fix the field that BadRequest names.
      * * `FAILED_PRECONDITION` (COLUMN_NOT_FOUND, COLUMN_EXISTS): the table has no such column, or has one of the new name.
      * * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table's file format does not hold the type; do what the message says.
      * * `FAILED_PRECONDITION` (COLUMN_IS_COMPUTED): the type of a computed column is that of its function; add another one.

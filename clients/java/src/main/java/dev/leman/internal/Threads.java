@@ -36,7 +36,7 @@ public final class Threads implements ThreadFactory {
 
   /**
    * An executor that loses nothing: once the other one takes no more, its caller's thread does the
-   * work. What ends calls goes here, so that whoever waits for an end is told of it.
+   * work. What ends calls goes here, so that anyone who waits for an end is told of it.
    */
   public static Executor lasting(Executor executor) {
     return work -> {
