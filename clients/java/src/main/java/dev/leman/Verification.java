@@ -6,8 +6,8 @@ import dev.leman.v1.VerifyDatabaseResponse;
 import java.util.NoSuchElementException;
 
 /**
- * What was looked at, part by part; the last part has no resume token. It continues where it was over
- * restarts of the services and cuts of the connection. Used by one thread; closing it ends the
+ * What was looked at, part by part; the last part has no resume token. It continues where it was
+ * over restarts of the services and cuts of the connection. Used by one thread; closing it ends the
  * call.
  */
 public final class Verification implements IteratorPublisher.Source<VerifyDatabaseResponse> {
