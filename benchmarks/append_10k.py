@@ -50,7 +50,7 @@ def by_hand(uri: str) -> float:
 
 
 def prepare(caller: Caller, table: str, rows: int, fragments: int) -> None:
-    """A complete table, and one beside it that is filled by hand."""
+    """A complete table, and one next to it that is filled by hand."""
     make_table(caller.uri(table), even(rows, fragments))
     caller.add_column(table, _COLUMN, SCALAR)
     caller.run(table, _COLUMN)

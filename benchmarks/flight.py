@@ -2,7 +2,7 @@
 
 Both keep the same rows in Lance tables on the same disk, and both are asked by the same stock client. What is put is
 durable on both sides when the client hears so; Leman has checked it by then, noted its digest, and would know it again.
-Beside that: `pyarrow.flight`'s server with all rows in memory, where nothing but the transport is measured.
+For comparison: `pyarrow.flight`'s server with all rows in memory, where nothing but the transport is measured.
 """
 
 from __future__ import annotations

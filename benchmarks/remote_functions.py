@@ -1,4 +1,4 @@
-"""A remote function over a million rows, beside the same as a vectorised Python function in the workers.
+"""A remote function over a million rows, compared with the same as a vectorised Python function in the workers.
 
 `--server` is the command that starts a function server with a function `double` (int64 to int64); `--port 0` is
 added, and it prints `{"port": …}`. By itself it is the example in Python.

@@ -28,7 +28,7 @@ _SMALL_BYTES, _WIDE_BYTES = 100, 5_000_000
 _ONE_IN = 200
 #: What a reader may hold: docs of `LEMAN_COMMIT__MAX_READS`.
 _MOST_BYTES = 30_000_000
-#: The memory is settled when it has not changed by a megabyte for so long.
+#: The memory is settled when it has not changed by a megabyte for this time.
 _SETTLED_SECONDS, _WAIT_SECONDS = 2.0, 60.0
 _SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 

@@ -30,7 +30,7 @@ Metadata = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What one watcher was told: sequences of events, and when it heard of the end (seconds since the epoch)."""
+    """What one watcher received: sequences of events, and when it saw the end (seconds since the epoch)."""
 
     events: tuple[int, ...]
     ended_at: float

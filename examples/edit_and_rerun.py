@@ -25,7 +25,7 @@ def edited(text: str) -> int:
 def program(score: leman.UDF) -> list[int]:
     db = leman.connect(sys.argv[1])
     table = db.create_table("terms", {"text": ["aab", "abab"]}, exist_ok=True)
-    # without report= it is told on standard error, with the difference of the sources
+    # without report= it is printed on standard error, with the difference of the sources
     table.add_columns({"score": score}, on_change="update", report=lambda change: print(change.summary))
     table.backfill("score")
     values: list[int] = table.to_arrow()["score"].to_pylist()

@@ -1,4 +1,4 @@
-"""Says what is stored beside a table and what for, and deletes what nothing can need any more.
+"""Prints what is stored next to a table and what for, and deletes what nothing can need any more.
 
 Prints:
     record: its rows are in the table: kept while young

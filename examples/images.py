@@ -6,7 +6,7 @@ Prints:
     1,503 images
     the model: 1,503 rows computed, * % right
     leans 501, lies 501, stands 501
-    damaged: * image is told as such, the others have a label
+    damaged: * image is reported as such, the others have a label
 """
 
 import sys
@@ -76,4 +76,4 @@ print(", ".join(f"{kind} {labels.count(kind)}" for kind in sorted(KINDS)))
 table.add([{"image": b"not a picture", "truth": "lies"}])
 table.backfill("label")
 states = table.row_states("label")
-print(f"damaged: {states.failed} image is told as such, the others have a label")
+print(f"damaged: {states.failed} image is reported as such, the others have a label")

@@ -1,4 +1,4 @@
-"""A paid service that fails now and then: each answer is paid for once, whatever is tried again.
+"""A paid service that fails now and then: each answer is paid for once, even if calls are retried.
 
 The service is a small web server of this program. It refuses every seventh call (busy, which a retry fixes), and some
 texts for good; it counts what it answered.

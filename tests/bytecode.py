@@ -1,4 +1,4 @@
-"""Bytecode for tests where Python is told to write none (PYTHONDONTWRITEBYTECODE), as in many images.
+"""Bytecode for tests where Python is set to write none (PYTHONDONTWRITEBYTECODE), as in many images.
 
 Without it, each of the hundreds of processes of the suite would compile all that it imports, which takes one to three
 seconds of a processor, and pytest would rewrite each test module in each of its processes. The bytecode lies among the

@@ -32,7 +32,7 @@ def settings() -> dict[str, str]:
 
 
 def make() -> None:
-    """Have it made where there is none, beside what comes next: it takes a quarter of a minute."""
+    """Make it in the background where there is none: it takes a quarter of a minute."""
     if not is_there():
         kept = {name: value for name, value in os.environ.items() if not name.startswith("LEMAN_")}
         command = [sys.executable, "-m", "leman_executor.spark.class_archive"]

@@ -1,9 +1,9 @@
-"""Leman under load, beside a bare gRPC server with the same answers, in one run: `python -m benchmarks.load`.
+"""Leman under load, compared with a bare gRPC server with the same answers, in one run: `python -m benchmarks.load`.
 
 A database with a long past is written and services are started on it. Then come the parts that `--only` names:
 
 rpcs      each RPC in a closed loop for what it can, then from half to ten times of that, with health, GetJob and
-          CancelJob beside it (about five minutes)
+          CancelJob at the same time (about five minutes)
 flood     each RPC through an Envoy from half to ten times what it can, from h2load (needs --front)
 watchers  as many streams as there may be (half a minute)
 work      jobs with real work, many at once (a minute)
@@ -53,7 +53,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--apart", action="store_true", help="services and callers have cores of their own")
     parser.add_argument("--front", action="store_true", help="through an Envoy; needs requirements/bench.txt")
     parser.add_argument("--plots", type=Path, help="folder that gets plots; needs requirements/bench.txt")
-    parser.add_argument("--json", type=Path, help="file that gets the document, beside the parts that it has")
+    parser.add_argument("--json", type=Path, help="file that gets the document, in addition to the parts that it has")
     parser.add_argument("--lake", type=Path, help="database to fill and keep, or that an earlier run has filled")
     parser.add_argument("--folder", default="", help="where the database is made")
     given = parser.parse_args()

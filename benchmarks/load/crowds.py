@@ -73,7 +73,7 @@ async def _watch(
         await asyncio.gather(*readers, return_exceptions=True)
     told = {name: outcomes.document(target) for (name, target), outcomes in zip(probes.items(), answers, strict=True)}
     say(f"{still_open} of {count} streams open, after {opened:.1f} s; {_TOO_MANY} more: {dict(more)}")
-    say(f"  beside them p99: { {name: probe['answered'].get('p99') for name, probe in told.items()} } ms")
+    say(f"  probes meanwhile, p99: { {name: probe['answered'].get('p99') for name, probe in told.items()} } ms")
     return {
         "streams": count,
         "opened_seconds": opened,
@@ -100,7 +100,7 @@ async def _outcome(stream: grpc.aio.UnaryStreamCall) -> str:
 
 
 def real_work(caller: Caller, jobs: int, rows: int) -> Document:
-    """Have so many jobs done a few at a time, then as many more created at once; each over a column of its own.
+    """Run n jobs a few at a time, then create n more at once; each over a column of its own.
 
     Jobs that wait for their turn are to take no memory to speak of: those that come at once are to need as much as
     those that came a few at a time. What is kept of jobs that are done is the same for both.

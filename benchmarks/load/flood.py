@@ -77,7 +77,7 @@ class _Flood:
         return {"closed_loop": peak, "open_loop": steps, "after": after}
 
     def _step(self, rate: float) -> Document:
-        """Call at a rate, 0: in a closed loop, with the probes beside it."""
+        """Call at a rate, 0: in a closed loop, while the probes run."""
         probes = {**self.system.probes(self.subject.service), ITSELF: self.subject.target}
         processes = {**self.system.processes(), "front": self.front.pid}
         busy = _busy_cores_seconds()

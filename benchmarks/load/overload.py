@@ -10,7 +10,8 @@ from benchmarks.load.generator import Generator, Load, Outcomes, Target
 from benchmarks.load.subjects import Subject
 
 FACTORS = (0.5, 1.0, 2.0, 5.0, 10.0)
-#: Calls a second that the generator's processes can send beside a server on two cores; more would measure them.
+#: Calls a second that the generator's processes can send while a server shares their two cores; more would measure
+#: them.
 MOST_PER_SECOND = 4000.0
 _PROBES_PER_SECOND = 20.0
 _WARM_UP_SECONDS = 1.0
@@ -29,7 +30,7 @@ class Overload:
         return self._generator.run(subject.target, Load(self.seconds, subject.callers))
 
     def document(self, subject: Subject, probes: Mapping[str, Target]) -> Document:
-        """Measure an RPC, with the probes beside it."""
+        """Measure an RPC while the probes run."""
         self._generator.run(subject.target, Load(_WARM_UP_SECONDS, subject.callers))
         alone = self._generator.run(subject.target, Load(self.seconds / 2, 1)).document(subject.target)
         peak = self.closed_loop(subject).document(subject.target)

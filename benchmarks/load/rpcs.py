@@ -1,4 +1,5 @@
-"""The RPCs one by one: what each can, beside the bare server with its answer, and what it does when asked for more."""
+"""The RPCs one by one: what each can, compared with the bare server with its answer, and what it does when asked for
+more."""
 
 from __future__ import annotations
 
@@ -51,7 +52,7 @@ def _beside(subject: Subject, bare: Subject, overload: Overload) -> Document:
             answers = overload.closed_loop(side).document(side.target)
             rates[name].append(answers["answered_per_second"])
     share = statistics.median(ours / theirs for ours, theirs in zip(*rates.values(), strict=True))
-    say(f"  bare grpc.aio: {statistics.median(rates['bare']):.0f}/s; Leman beside it {share:.0%} of that")
+    say(f"  bare grpc.aio: {statistics.median(rates['bare']):.0f}/s; Leman next to it {share:.0%} of that")
     return {**rates, "answered_per_second": statistics.median(rates["bare"]), "share": share}
 
 

@@ -8,7 +8,7 @@ from benchmarks.common import Document, Target
 from benchmarks.load.flood import ITSELF, worst_of
 from benchmarks.load.overload import FACTORS
 
-#: A latency is as before where it is not longer than so many times that, and so many milliseconds.
+#: A latency counts as unchanged up to this factor of the earlier one and this many milliseconds.
 _AS_BEFORE, _MILLISECONDS = 1.5, 5.0
 
 
@@ -68,7 +68,7 @@ def _overload(name: str, rpc: Document) -> Iterator[Target]:
     yield Target(f"{at}: ≥ 80 % of the peak", last["answered_per_second"] / peak, 0.8, at_least=True)
     yield _as_before(name, steps[0]["answered"]["p99"], rpc["after"]["answered"].get("p99", float("inf")))
     probes = [probe["answered"].get("p99", float("inf")) for step in steps for probe in step["probes"].values()]
-    yield Target(f"{name}: health, GetJob and CancelJob beside it p99 ≤ 100 ms", max(probes), 100)
+    yield Target(f"{name}: health, GetJob and CancelJob meanwhile p99 ≤ 100 ms", max(probes), 100)
 
 
 def _as_before(name: str, before: float, after: float) -> Target:
@@ -91,7 +91,7 @@ def _flood(name: str, rpc: Document) -> Iterator[Target]:
         yield Target(f"{name} through a front: refusals without ErrorInfo or RetryInfo", bare, 0)
     yield _as_before(f"{name} through a front", steps[0]["all"]["p99"], rpc["after"]["all"]["p99"])
     beside = [probe for step in steps for kind, probe in step["probes"].items() if kind != ITSELF]
-    rule = f"{name} through a front: health, GetJob and CancelJob beside it p99 ≤ 100 ms"
+    rule = f"{name} through a front: health, GetJob and CancelJob meanwhile p99 ≤ 100 ms"
     yield Target(rule, worst_of(beside), 100)
 
 

@@ -59,7 +59,7 @@ _SPARK_CONF = {
 }
 #: What workers unpack, on the share.
 ARCHIVE = "/data/leman-env.tar.gz"
-#: Where hosts may have it unpacked already, as in an image; `Cluster.unpacked` sees to it.
+#: Where hosts may have it unpacked already, as in an image; `Cluster.unpacked` prepares it.
 UNPACKED = "/leman-env"
 _LOOPBACK = x509.IPAddress(ip_address("127.0.0.1"))
 _JAVA = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
@@ -75,7 +75,7 @@ class Cluster:
     ports: Mapping[str, int]
     authority: Authority
     certificates: Mapping[str, Files]
-    #: What services are told of the store.
+    #: The store's settings of the services.
     storage: Mapping[str, str]
     #: Of each host of workers.
     cores: int = CORES

@@ -53,7 +53,7 @@ exec chroot "$root" sh -c 'cd "$0" && exec "$@"' "$in" "$@"
 
 
 def why_not() -> str:
-    """Say what is missing for hosts of one's own; empty where nothing is."""
+    """Say what is missing for separate hosts; empty where nothing is."""
     if os.geteuid() != 0 or sys.platform != "linux":
         return "hosts with addresses of their own need root on Linux"
     for program in ("ip", "unshare", "chroot", "mount"):
@@ -190,7 +190,7 @@ class Host:
         return socket.create_server(("0.0.0.0", port))
 
     def cut(self) -> None:
-        """Pull the plug of its network: nothing comes or goes, and no one is told."""
+        """Pull the plug of its network: nothing comes or goes, and no one is notified."""
         _ip(f"-n {self.namespace} link set eth0 down")
 
     def mend(self) -> None:

@@ -97,7 +97,7 @@ def test_a_refresh_whose_coordinator_dies_has_each_row_once(cluster, db):
 
 @pytest.mark.faults
 def test_a_host_whose_link_is_cut_costs_its_workers_one_checkpoint_interval_each(cluster, db):
-    """No one is told that it is gone: it is silent."""
+    """No one is notified that it is gone: it is silent."""
     try:
         job = check_survives(cluster, db, "link_cut", cluster.hosts["one"].cut)
     finally:

@@ -139,7 +139,7 @@ class Member:
         self._process.wait(STOP_SECONDS)
 
     def stop(self) -> None:
-        """Nothing of it is left, whatever it is at."""
+        """Nothing of it is left, even in the middle of its work."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)

@@ -62,7 +62,7 @@ def watch_until(future: leman.JobFuture, reached: Callable[[leman.Progress], boo
 
 
 def checkpointed(rows: int) -> Callable[[leman.Progress], bool]:
-    """For `watch_until`: so many rows are safe."""
+    """For `watch_until`: this many rows are safe."""
     return lambda progress: progress.rows_checkpointed >= rows
 
 
@@ -101,7 +101,7 @@ class CallLog:
         return [line[0] for line in self.lines()]
 
     def wait(self, rows: int) -> None:
-        """Until so many calls were made."""
+        """Wait until this many calls were made."""
         wait_for(lambda: len(self.seen()) >= rows)
 
     def again(self) -> int:

@@ -21,7 +21,7 @@ _PAUSE_SECONDS = 0.5
 
 
 class Program:
-    """One caller, in a thread of its own: round after round until it is told to end, or a call fails."""
+    """One caller, in a thread of its own: round after round until it is stopped, or a call fails."""
 
     def __init__(self, database: leman.Database, turn: Callable[[leman.Database, int], None]) -> None:
         self.name = turn.__name__
@@ -183,5 +183,5 @@ class Functions:
             assert values(table, "y") == {x: 2 * x for x in range(ROWS)}
 
     def check_led(self) -> None:
-        """See to it that those that ended too early are few."""
+        """Check that few ended too early."""
         assert self.ended_before * 4 <= self.led, f"{self.ended_before} of {self.led + self.ended_before} had ended"

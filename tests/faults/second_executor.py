@@ -1,4 +1,4 @@
-"""A second executor beside a running system: a service of its own, which is frozen and woken."""
+"""A second executor for a running system: a service of its own, which is frozen and woken."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_endless_loops_are_skipped_by_policy(db, tmp_path):
 
 
 def test_native_code_that_never_lets_go_of_the_interpreter(db, tmp_path):
-    """No thread of Python runs beside it: the process is ended all the same, though it cannot say why."""
+    """No other thread of Python runs: the process is ended all the same, though it cannot say why."""
     table = make_table(
         db, "native", poison("native_loop", (131,), tmp_path, error_handling=skipping("WorkerLost"), timeout=0.1)
     )

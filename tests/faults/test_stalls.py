@@ -130,7 +130,7 @@ def test_work_of_a_frozen_worker_is_taken_over(lake, db, call_log):
 
 
 def test_a_silent_worker_may_come_back(lake, db, call_log):
-    """Its unit has been handed out again by then; whatever is complete first counts, once."""
+    """Its unit has been handed out again by then; the first complete result counts, once."""
     table, future = begin(db, call_log, "back", concurrency=2)
     call_log.wait(ROWS // 4)
     go_on = freeze(call_log.worker())

@@ -1,4 +1,4 @@
-"""An executor is killed in the middle of a job, and another one beside it, which no one asks for anything, goes on."""
+"""An executor is killed in the middle of a job, and another one continues the job without being asked."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ METHODS = [
     for method in service.methods
     if name != EVERYWHERE and path_of(method) != HANDSHAKE
 ]
-#: What is the same however often it is asked: beside the empty request, one that is answered.
+#: What is the same however often it is asked: in addition to the empty request, one that is answered.
 ASKED = {
     "CatalogService/ListTables": {"database": "DATABASE"},
     "CatalogService/DescribeTable": {"table": {"database": "DATABASE", "table": "docs"}},

@@ -1,4 +1,4 @@
-"""What services are told of the store: the file of `LEMAN_STORAGE__OPTIONS_FILE`."""
+"""The store's settings of the services: the file of `LEMAN_STORAGE__OPTIONS_FILE`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 FOLDER = Path(__file__).resolve().parent.parent / "cases"
-#: What a step says beside what it does.
+#: What a step says in addition to what it does.
 OPTIONS = ("as", "database", "error", "eventually", "expect", "rows", "save", "timeout")
 #: What the harness does by itself.
 OWN = ("away", "calls", "damage", "fault", "forget", "kill", "lance")

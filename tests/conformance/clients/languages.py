@@ -18,11 +18,11 @@ from typing import IO
 
 from tests.conftest import ROOT
 
-#: No case takes so long; a runner that says nothing of one for so long hangs.
+#: No case takes this long; a runner that reports nothing about one for this time hangs.
 _SILENCE_SECONDS = 240.0
 #: No language takes so long with all its cases, however busy the machine: what is not done by then fails.
 _RUN_SECONDS = 1200.0
-#: For so long a runner that hangs may write where it does.
+#: How long a runner that hangs may take to write where it hangs.
 _STACK_SECONDS = 3.0
 _TAIL = 12_000
 

@@ -1,4 +1,4 @@
-"""A proxy in front of the services that passes bytes on as they are, and does harm where it is told to."""
+"""A proxy in front of the services that passes bytes on as they are, and does harm on request."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ class Book:
 
 
 class Proxy:
-    """Listens on a port for each service, on a loop of its own; where a service tells addresses, these ports are told.
+    """Listens on a port for each service, on a loop of its own; addresses that services give are replaced by these
+    ports.
 
     `addresses`: of the services, by name. `kill`: kills a service by its name.
     """
@@ -117,7 +118,7 @@ class Proxy:
         return f"{HOST}:{self._ports[name]}"
 
     def go_away(self, name: str, seconds: float) -> None:
-        """No one listens at the address of a service for so long; connections that there are break."""
+        """No one listens at the address of a service for this time; connections that there are break."""
 
         async def away() -> None:
             await self._servers.pop(name).stop(None)

@@ -43,8 +43,8 @@ def type_of(text: Any) -> pa.DataType:
 
 
 def table_of(described: dict[str, Any]) -> pa.Table:
-    """Rows as a case describes them: `columns`, names and types; `rows`, a list of rows; or `count`, so many rows, with
-    the number of the row in each column (as text where that is its type)."""
+    """Rows as a case describes them: `columns`, names and types; `rows`, a list of rows; or `count`, a number of rows,
+    with the number of the row in each column (as text where that is its type)."""
     fields = [pa.field(name, type_of(text)) for name, text in described["columns"].items()]
     if "count" in described:
         numbers = pa.array(range(described.get("first", 0), described.get("first", 0) + described["count"]), pa.int64())

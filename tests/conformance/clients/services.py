@@ -1,4 +1,4 @@
-"""The services that cases are about: one embedded system behind proxies, and a planner beside it that speaks TLS."""
+"""The services that cases are about: one embedded system behind proxies, and a second planner that speaks TLS."""
 
 from __future__ import annotations
 

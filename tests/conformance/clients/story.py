@@ -27,7 +27,7 @@ METHODS: dict[str, MethodDescriptor] = {
     f"{service.name}/{method.name}": method for service in public_services().values() for method in service.methods
 }
 _PLACEHOLDER = re.compile(r"\$\{([^}]+)\}")
-#: Seconds in which the proxy hears of the end of a call that its caller left.
+#: Seconds in which the proxy notices the end of a call that its caller left.
 _CALLS_SECONDS = 10.0
 #: Seconds in which a step has to be as expected that need not be so at once.
 _EVENTUALLY_SECONDS = 30.0

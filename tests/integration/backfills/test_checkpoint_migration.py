@@ -61,7 +61,7 @@ class Gate:
 def run_and_meanwhile(
     table: leman.Table, gate: Gate, rows: int, change: Callable[[], None], **options: object
 ) -> leman.JobFuture:
-    """Runs a backfill; once so many rows are safe and the function waits at the gate, the table changes."""
+    """Runs a backfill; once a number of rows are safe and the function waits at the gate, the table changes."""
     future = table.backfill_async("y", **options)
     for job, _ in future.watch(timeout=60):
         if job.progress.rows_checkpointed >= rows and not gate.opened:

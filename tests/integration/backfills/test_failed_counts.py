@@ -1,4 +1,4 @@
-"""What a caller hears of failed rows: while the job runs, at its end, and from jobs that find them."""
+"""What a caller learns about failed rows: while the job runs, at its end, and from jobs that find them."""
 
 from __future__ import annotations
 

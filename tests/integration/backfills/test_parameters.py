@@ -21,7 +21,7 @@ INTERVAL_SECONDS = 5.0
 
 
 def checkpoints(table: leman.Table, column: str) -> list[tuple[int, int, int]]:
-    """(fragment, start, end) of the range checkpoints of a column that were stored beside the table."""
+    """(fragment, start, end) of the range checkpoints of a column that were stored next to the table."""
     return sorted(
         (f.fragment_id or 0, f.start or 0, f.end or 0)
         for f in table.checkpoints()
@@ -30,7 +30,7 @@ def checkpoints(table: leman.Table, column: str) -> list[tuple[int, int, int]]:
 
 
 def full(size: int, rows: int) -> list[tuple[int, int, int]]:
-    """Checkpoints of a fragment of so many rows: what is left at its end is in the column file alone."""
+    """Checkpoints of a fragment of this many rows: what is left at its end is in the column file alone."""
     return [(0, start, start + size) for start in range(0, rows - size + 1, size)]
 
 
@@ -42,7 +42,7 @@ class Crowd:
         self.folder.mkdir()
 
     def udf(self, expected: int) -> leman.UDF:
-        """Its calls wait until so many of them are inside at the same time."""
+        """Its calls wait until this many of them are inside at the same time."""
         folder = self.folder
 
         @leman.udf(data_type=pa.int64(), name="crowd", version=folder.parent.name)
@@ -149,7 +149,7 @@ def test_parameter_concurrency(db, tmp_path, concurrency):
 
 @pytest.mark.parametrize("threads", [None, 3])
 def test_parameter_intra_applier_concurrency(db, tmp_path, threads):
-    """So many calls at once in each of the processes; by default one."""
+    """This many calls at once in each of the processes; by default one."""
     expected = 2 * (threads or 1)
     crowd = Crowd(tmp_path)
     table = db.create_table("t", numbers(60), max_rows_per_file=10)
@@ -160,7 +160,7 @@ def test_parameter_intra_applier_concurrency(db, tmp_path, threads):
 
 
 def test_parameter_checkpoint_size(db, tmp_path):
-    """So many rows a checkpoint; by default the column file of cheap work is one itself."""
+    """This many rows a checkpoint; by default the column file of cheap work is one itself."""
     sizes = {"none": None, "own": 10, "call": 10}
     table = db.create_table("t", numbers(50))
     table.add_columns({name: CallLog(tmp_path, name).double(checkpoint_size=own) for name, own in sizes.items()})
@@ -217,7 +217,7 @@ def test_parameter_max_checkpoint_size(db, tmp_path):
 
 
 def test_min_and_max_checkpoint_size_fix_it(db, tmp_path):
-    """min = max: checkpoints of exactly so many rows."""
+    """min = max: checkpoints of exactly this many rows."""
     table = db.create_table("t", numbers(30))
     table.add_columns({"y": CallLog(tmp_path).double()})
     table.backfill("y", min_checkpoint_size=4, max_checkpoint_size=4, progress=False)
@@ -225,7 +225,7 @@ def test_min_and_max_checkpoint_size_fix_it(db, tmp_path):
 
 
 def test_parameter_task_size(db, tmp_path):
-    """So many rows a unit of work, each of which stores what it did but for the one that writes the column file; by
+    """This many rows a unit of work, each of which stores what it did but for the one that writes the column file; by
     default cheap fragments go out whole."""
     table = db.create_table("t", numbers(50))
     table.add_columns({"y": CallLog(tmp_path, "y").double(), "z": CallLog(tmp_path, "z").double()})

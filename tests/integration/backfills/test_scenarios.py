@@ -45,7 +45,7 @@ def embedder(folder: Path) -> leman.UDF:
 
 
 def test_scenario_1_adding_embeddings_to_an_image_table(db, tmp_path):
-    """Four workers, checkpoints of so many rows, commits of so many fragments on the way; the death of a worker costs
+    """Four workers, checkpoints of a few rows, commits of a few fragments on the way; the death of a worker costs
     one checkpoint."""
     rows = 80
     images = pa.array([n.to_bytes(4, "big") for n in range(rows)], pa.binary())

@@ -208,7 +208,7 @@ print(json.dumps(said))
 
 
 def calling(hosts: Hosts, lake: Path, *, meeting: int = 0, **options: object) -> subprocess.Popen[str]:
-    """A caller on the executor's host, which prints what the job says to standard error, and then what it was told.
+    """A caller on the executor's host, which prints what the job says to standard error, and then the answer.
     `options`: of its function. `meeting`: processes that wait for one another in their first calls, so that none is
     through before the slowest host has unpacked what it was sent."""
     met = lake.with_name(f"{lake.name}-met")
@@ -219,14 +219,14 @@ def calling(hosts: Hosts, lake: Path, *, meeting: int = 0, **options: object) ->
 
 
 def told(caller: subprocess.Popen[str]) -> dict[str, object]:
-    """What it was told in the end."""
+    """The answer that it got in the end."""
     out, errors = caller.communicate(timeout=600)
     assert caller.returncode == 0, errors
     return json.loads(out.splitlines()[-1])
 
 
 def backfill(hosts: Hosts, lake: Path, *, meeting: int = 0) -> dict[str, object]:
-    """What a caller on the executor's host is told."""
+    """The answer to a caller on the executor's host."""
     return told(calling(hosts, lake, meeting=meeting))
 
 

@@ -54,7 +54,7 @@ _INT64 = {"type": "int64"}
 
 
 def _special(database: str, commit: str) -> dict[str, dict[str, Any]]:
-    """What requests have beside the fields that are known by their names."""
+    """What requests have in addition to the fields that are known by their names."""
 
     def table(name: str) -> dict[str, str]:
         return {"database": database, "table": name}

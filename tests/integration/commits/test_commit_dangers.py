@@ -489,7 +489,7 @@ def test_control_without_the_look_after_the_commit(table, monkeypatch):
     between(monkeypatch, lambda: rewrite_x(table, 0))
     monkeypatch.setattr(group_commit, "_recheck_inputs", lambda *_: None)
     assert one(request) == "committed"
-    assert table.fragment_values(0)[0] == 0  # 7770 would be right, and no one was told
+    assert table.fragment_values(0)[0] == 0  # 7770 would be right, and no one was warned
 
 
 def test_control_without_same_target(table, monkeypatch):

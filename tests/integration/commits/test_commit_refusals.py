@@ -13,7 +13,7 @@ from leman_core.model.service_errors import FailedPrecondition, LemanError
 from tests.disks import small_disk
 from tests.integration.commits.commit_helpers import Planner, make_table, new_field, reasons, submit
 
-#: A retry of what was refused would wait for so long that the test's deadline passes.
+#: A retry of what was refused would wait so long that the test's deadline passes.
 PATIENT = Limits(version_conflict_max_retries=1000)
 
 

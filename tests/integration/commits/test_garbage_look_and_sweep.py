@@ -38,7 +38,7 @@ def lake(tmp_path):
 
 
 def age(lake, days):
-    """As if everything beside the table had been written so long ago."""
+    """Make everything next to the table as old as if it had been written this long ago."""
     then = time.time() - days * DAY
     for folder in ("_checkpoints", "data"):
         for path in Path(lake.uri, folder).glob("*"):

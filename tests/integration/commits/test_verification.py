@@ -470,7 +470,7 @@ def test_a_verification_that_is_stopped_anywhere_goes_on_from_there(world, monke
 
 
 def test_of_a_table_that_is_a_link_out_of_the_roots_nothing_is_told(world, tmp_path_factory):
-    """Also where the verification goes on after it: it is told of once."""
+    """Also where the verification continues after it: it is reported once."""
     away = tmp_path_factory.mktemp("away") / "secret.lance"
     lance.write_dataset(pa.table({"password": [1]}), str(away))
     (world.folder / "a.lance").symlink_to(away)

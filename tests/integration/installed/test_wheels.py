@@ -1,4 +1,4 @@
-"""The two wheels give the README's first program a result in an environment of one's own, beside any other package."""
+"""The two wheels give the README's first program a result in a separate environment, next to any other package."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_the_first_program_of_the_readme_has_a_result(environment, project):
 
 @pytest.mark.long
 def test_a_project_may_have_packages_that_are_called_like_those_of_the_services(environment, project):
-    """One that is installed, and modules beside the script."""
+    """One that is installed, and modules next to the script."""
     home = Path(environment.run("-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
     installed = {"core/__init__.py": "", "core/text.py": "def shout(text):\n    return text.upper()\n"}
     for name, text in installed.items():

@@ -48,7 +48,7 @@ class Lake:
         return lake
 
     def moved_to(self, name):
-        """The same one in another place, beside this one."""
+        """The same one in another place, next to this one."""
         return Lake.at(Path(self.database).rename(Path(self.database).with_name(f"{Path(self.database).name}-{name}")))
 
     def add_column(self, name, inputs=("x",), udf=UDF):

@@ -204,7 +204,7 @@ READS = {
 @pytest.mark.parametrize("how", ["last byte", "half", "empty", "zeros", "folder", "missing"])
 @pytest.mark.parametrize("kind", ["deletion", "data", "column"])
 def test_a_damaged_file_of_a_table_is_named_at_once(filled, kind, how):
-    """It is no fault of the store, which callers would wait for."""
+    """It is not a fault of the store, which callers would wait for."""
     path = file_of(filled, kind)
     damage_file(path, how)
     for name, read in READS.items():

@@ -42,7 +42,7 @@ BUNDLE = b"no pickle: nobody here opens it"
 
 @contextlib.asynccontextmanager
 async def planner():
-    """Stubs of a planner whose commit coordinator runs beside it."""
+    """Stubs of a planner whose commit coordinator runs with it."""
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(asyncio.timeout(DEADLINE))
 

@@ -378,7 +378,7 @@ def test_rows_of_a_compacted_view_are_not_counted_for_a_list(lake):
 
 
 def test_a_page_holds_the_views_among_the_tables_that_were_looked_at(lake, monkeypatch):
-    """Views stand between tables; a damaged one is told, and the list goes on."""
+    """Views stand between tables; a damaged one is reported, and the list continues."""
     monkeypatch.setattr(view_catalog, "MOST_TABLES", 3)
 
     async def work(stubs):

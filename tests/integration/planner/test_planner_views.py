@@ -1,4 +1,4 @@
-"""Plans of refreshes over real Lance tables, whatever became of source and view."""
+"""Plans of refreshes over real Lance tables, with any history of source and view."""
 
 import datetime as dt
 import shutil

@@ -95,7 +95,7 @@ class Frozen(Fate):
 
     @property
     def over(self) -> bool:
-        """Its workers hear of the end as soon as they are heard again."""
+        """Its workers learn of the end as soon as they are heard again."""
         return self._woken.is_set()
 
     def begin(self, work: Callable[[], None]) -> None:

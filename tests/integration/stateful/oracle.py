@@ -455,7 +455,7 @@ class Oracle:
         self._records = {at: staged for at, staged in self._records.items() if staged.key not in gone}
 
     def told(self, name: str, version: int, ids: Collection[int]) -> None:
-        """Which rows count as settled for a version of a column's function, as far as can be told after a cleaning.
+        """Which rows count as settled for a version of a column's function, as far as can be known after a cleaning.
         Those of a compacted file may have been forgotten; none may have been made up."""
         inputs = self.input_identities(name)
         for fragment in self.state.fragments.values():

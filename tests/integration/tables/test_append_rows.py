@@ -513,7 +513,8 @@ def test_a_table_that_changed_under_an_upload_gets_none_of_its_rows(table, meanw
 
             call = asyncio.ensure_future(refusal(up.AppendRows(slow())))
             await written.wait()
-            # a file for each batch that has come as a whole, beside the table's own; nothing is being written then
+            # a file for each batch that has come as a whole, in addition to the table's own; nothing is being written
+            # then
             await asyncio.to_thread(wait_for_files, table, 1 + whole_batches(in_batches(500)[:-1]), ".tmp")
             await asyncio.to_thread(meanwhile, lance.dataset(table))
             go.set()

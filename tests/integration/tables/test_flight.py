@@ -236,7 +236,7 @@ def test_a_put_that_is_cut_leaves_the_table_as_it_was(raw, tmp_path):
 
     def cut():
         yield from messages[:-1]
-        wait_for_files(table, 3)  # it is at work, and has not been told that this was all
+        wait_for_files(table, 3)  # it is at work, and does not know yet that this was all
         call.cancel()
 
     call = opened(channel, "DoPut", cut(), **shown)

@@ -292,7 +292,7 @@ def test_what_others_commit_between_look_and_commit_is_not_lost(table, monkeypat
 
 
 def test_all_types_of_columns_are_merged(tmp_path):
-    """Each type once beside what is merged, and once merged."""
+    """Each type once in an unmerged column, and once merged."""
     columns = {f"f{i}": case.make() for i, case in enumerate(CASES) if case.array is None}
     made = pa.table({"id": pa.array(range(5), pa.int64()), **columns})
     sent = made.set_column(0, "id", pa.array([5, 6, 7, 1, 0], pa.int64()))

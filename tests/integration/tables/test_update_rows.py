@@ -197,7 +197,7 @@ def test_without_stable_row_ids_rows_are_updated_too(tmp_path, stable):
 
 
 def test_all_types_of_columns_move_with_their_rows_and_get_values(tmp_path):
-    """Each type once beside what is updated, and once updated, by a value and by an expression."""
+    """Each type once in a column that is not updated, and once updated, by a value and by an expression."""
     cases = [case for case in CASES if case.array is None]
     names = {f"f{i}": case for i, case in enumerate(cases)}
     columns = {name: case.make() for name, case in names.items()}

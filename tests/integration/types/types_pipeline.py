@@ -119,7 +119,7 @@ class Pipeline:
         self._runner.run(self._queues.submit(request))
 
     def backfill(self, table: str, column: str, settings: Settings | None = None, **spec: Any) -> Plan:
-        """Works off one plan as the executor does, what it is told having been on the wire."""
+        """Works off one plan as the executor does, its inputs having been on the wire."""
         asked = BackfillSpec(self.database, table, column, **spec)
         plan = PlanMaker(LanceTables()).plan(asked)
         header = convert_plans.header_from_proto(convert_plans.header_to_proto(plan.header))

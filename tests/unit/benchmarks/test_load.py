@@ -69,7 +69,7 @@ def step(factor: float, answered: float, p99: float, *, refused: float = 0.0, pr
         (step(10, 90, 50, refused=60), 10, []),
         (step(10, 70, 50, refused=60), 10, ["≥ 80 % of the peak"]),
         (step(10, 90, 50, refused=160), 10, ["refusals p99 ≤ 100 ms"]),
-        (step(10, 90, 50, refused=60, probe=101), 10, ["health, GetJob and CancelJob beside it p99 ≤ 100 ms"]),
+        (step(10, 90, 50, refused=60, probe=101), 10, ["health, GetJob and CancelJob meanwhile p99 ≤ 100 ms"]),
         (step(10, 90, 50, refused=60), 25, ["p99 a second after it as before (10.0 ms)"]),
         ({**step(10, 90, 50, refused=60), "unexplained": {"X": 1}}, 10, ["refusals without ErrorInfo or RetryInfo"]),
     ],
@@ -111,7 +111,7 @@ def flooded(
         (flooded(90, 101), 10, ["refusals p99 ≤ 100 ms"]),
         (flooded(90, 50, unexplained=1), 10, ["refusals without ErrorInfo or RetryInfo"]),
         (flooded(90, 50), 25, ["p99 a second after it as before (10.0 ms)"]),
-        (flooded(90, 50, probe=101), 10, ["health, GetJob and CancelJob beside it p99 ≤ 100 ms"]),
+        (flooded(90, 50, probe=101), 10, ["health, GetJob and CancelJob meanwhile p99 ≤ 100 ms"]),
     ],
 )
 def test_a_flood_through_a_front_is_judged_by_the_refusals_that_a_client_sees(last, after, missed):

@@ -134,7 +134,7 @@ def starts():
 
 
 def asked():
-    """What they were told."""
+    """What they received."""
     return [json.loads(line) for line in (running_systems.shared_home() / "asked").read_text().splitlines()]
 
 

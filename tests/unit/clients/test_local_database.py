@@ -19,7 +19,7 @@ SLOW = ("grpc", "pyarrow", "numpy", "google.protobuf", "rich.console", "lance")
 
 @pytest.fixture
 def typo(tmp_path, monkeypatch):
-    """A path beside a database with a similar name; to start anything would fail the test."""
+    """A path next to a database with a similar name; to start anything would fail the test."""
     (tmp_path / "texts" / "docs.lance").mkdir(parents=True)
     (tmp_path / "tests").mkdir()
 

@@ -15,7 +15,7 @@ ROWS = pa.table({"id": pa.array(range(10), pa.int64())})
 
 
 def answers(request, cut=None):
-    """The rows from the request's offset on, in batches of two; `cut`: only so many bytes, then UNAVAILABLE."""
+    """The rows from the request's offset on, in batches of two; `cut`: only this many bytes, then UNAVAILABLE."""
     sink = pa.BufferOutputStream()
     rows = ROWS.slice(request.offset)
     with pa.ipc.new_stream(sink, ROWS.schema) as writer:

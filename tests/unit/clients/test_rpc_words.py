@@ -1,4 +1,4 @@
-"""What a service calls by its RPC, a user of the SDK is told by the method that makes the call."""
+"""Name an RPC to users of the SDK by the method that calls it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is told while services start."""
+"""What is printed while services start."""
 
 from __future__ import annotations
 

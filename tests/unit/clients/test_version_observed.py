@@ -472,7 +472,7 @@ def test_what_may_read_by_a_name_makes_it_count(name, word, tmp_path, monkeypatc
 
 
 def test_versions_of_what_was_covered_are_as_they_were(tmp_path, monkeypatch):
-    """A change here computes columns of users again that nobody has edited."""
+    """A change here computes columns of users again that no one has edited."""
     monkeypatch.setitem(_CASES, "covered", TEXT)
     assert derive_version(load(tmp_path, "covered", 2)) == "d5c9a786d266e48a"
 

@@ -140,7 +140,7 @@ def test_a_watch_starts_none_because_another_one_beside_it_has_given_up(
     def pause(*_):
         pauses.append(True)
         if len(pauses) > 1:
-            return False  # the first one's time is used up, and then that of the one beside it
+            return False  # the first one's time is used up, and then that of the second one
         with pytest.raises(Unavailable, match="the services have ended"):
             next(watch)
         return True

@@ -1,4 +1,4 @@
-"""Arrow IPC streams whose batches are compressed are told from others without decompressing one."""
+"""Arrow IPC streams whose batches are compressed are recognised without decompressing one."""
 
 from __future__ import annotations
 

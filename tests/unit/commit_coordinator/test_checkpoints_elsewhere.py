@@ -1,4 +1,4 @@
-"""Checkpoints in a place of their own: they are collected, and go with their table, as those beside it do."""
+"""Checkpoints in a place of their own: they are collected, and go with their table, as those next to it do."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def coded(rows: int, kind: pa.DataType | None = None) -> pa.Array:
 
 
 def views(rows: int) -> pa.Array:
-    """The same text so many times: each is its length, how it begins, the number of a buffer and a place there."""
+    """The same text n times: each is its length, how it begins, the number of a buffer and a place there."""
     each = np.array([len(WORD), int.from_bytes(b"xxxx", "little"), 0, 0], np.int32)
     buffers = [None, pa.py_buffer(np.tile(each, rows)), pa.py_buffer(WORD.encode())]
     return pa.Array.from_buffers(pa.string_view(), rows, buffers)

@@ -85,7 +85,7 @@ def test_another_body_under_the_same_id_is_refused(ended):
 
 
 def behind(rows: int) -> str:
-    """The body of a request behind which so many rows came."""
+    """The body of a request behind which this many rows came."""
     return with_rows("body", SentRows(rows, "columns", "values"))
 
 
@@ -182,7 +182,7 @@ def test_ended_waits_for_a_request_in_work():
 
 
 def test_an_answer_about_a_table_that_is_another_one_by_now_is_forgotten():
-    """Callers that come together hear of one new answer."""
+    """Callers that come together get one new answer."""
 
     async def scenario():
         there = {1}

@@ -1,4 +1,4 @@
-"""Which rows were sent: the same however they are cut and encoded, other ones whatever is other about them."""
+"""Which rows were sent: the same however they are cut and encoded, and different for any difference."""
 
 from __future__ import annotations
 

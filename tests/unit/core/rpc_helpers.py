@@ -19,8 +19,8 @@ DEADLINE = 20.0
 
 
 class FakeService(jobs_pb2_grpc.JobServiceServicer):
-    """GetJob answers, fails or waits by job id, CancelJob until `may_end`; WatchJob sends messages until it is told to
-    drain, of "runs" with the job."""
+    """GetJob answers, fails or waits by job id, CancelJob until `may_end`; WatchJob sends messages until it is stopped
+    or drain, of "runs" with the job."""
 
     def __init__(self, draining: asyncio.Event) -> None:
         self.draining = draining

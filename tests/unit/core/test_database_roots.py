@@ -289,7 +289,7 @@ def links(lake):
 
 
 def told_of(place, roots):
-    """What is told of a place: the error, or None."""
+    """The answer for a place: the error, or None."""
     try:
         canonicalize_request(catalog_pb2.ListTablesRequest(database=place), roots)
     except LemanError as error:

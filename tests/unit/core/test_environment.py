@@ -35,7 +35,7 @@ OTHERS = [
     "MY_PATH",
     "PYTHON_API_KEY",
 ]
-#: Of Leman and of Spark's Python processes alone, whatever is passed.
+#: Of Leman and of Spark's Python processes alone, independent of what is passed.
 OWN = ["LEMAN_REDIS__URL", "leman_server__token", "PYTHON_WORKER_FACTORY_SECRET", "PYSPARK_GATEWAY_SECRET"]
 OWN += ["_LEMAN_WARM_PROCESS", environment.PASSED, environment.CORE_DUMPS]
 EVERYTHING = dict.fromkeys([*PLAIN, *STORES, *OF_SPARK, *OTHERS, *OWN], "x")

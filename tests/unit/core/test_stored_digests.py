@@ -116,11 +116,11 @@ def test_no_flipped_bit_of_row_states_is_believed(older):
 def test_sealed_documents_are_read_as_they_were_written():
     assert stored_documents.unseal(stored_documents.seal({"a": 1.5, "b": ["ü", None]})) == {"a": 1.5, "b": ["ü", None]}
     for changed in flips(stored_documents.seal({"a": 1})):
-        with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
+        with pytest.raises(ValueError):  # noqa: PT011 - damage may be found by the JSON parser
             stored_documents.unseal(changed)
 
 
 @pytest.mark.parametrize("content", [b"[]", b"0", b"null", b'"sha256"', b"{}", b""])
 def test_json_that_is_no_sealed_document_is_refused_as_damage(content):
-    with pytest.raises(ValueError):  # noqa: PT011 - damage may be told by the JSON parser
+    with pytest.raises(ValueError):  # noqa: PT011 - damage may be found by the JSON parser
         stored_documents.unseal(content)

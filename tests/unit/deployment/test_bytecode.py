@@ -1,4 +1,4 @@
-"""Processes that tests start find bytecode where Python is told to write none."""
+"""Processes that tests start find bytecode where Python is set to write none."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def test_by_itself_the_executor_works_on_its_own_cores(monkeypatch):
 
 @pytest.mark.parametrize("resolves", [True, False], ids=["its own address", "another one"])
 def test_with_the_profile_spark_workers_are_told_the_executors_name(monkeypatch, resolves):
-    """A name that all containers of the network resolve; the executor listens on whatever it stands for."""
+    """A name that all containers of the network resolve; the executor listens on the address that it stands for."""
     settings = settings_of(monkeypatch, environment("executor", ON_SPARK))
     monkeypatch.setattr(spark_conf, "_is_ours", lambda host: resolves and host == "executor")
     found = callback_address(settings.spark)

@@ -71,7 +71,7 @@ class Suite:
                 return
 
     def crash(self, node: Node) -> str:
-        """End a process amid a test, which is told, and start another one."""
+        """End a process amid a test, which is reported, and start another one."""
         running = self._scheduler.remove_node(node)
         del node.given[node.done :]
         self._start()

@@ -23,7 +23,7 @@ def launcher():
 
 
 def test_an_installer_that_takes_long_is_said_to_be_at_work(launcher, tmp_path, monkeypatch):
-    """It waits for a word, which it gets once someone was told that it is still at work."""
+    """It waits for a word, which it gets once someone knows that it is still at work."""
     word, said = tmp_path / "word", []
     os.mkfifo(word)
 

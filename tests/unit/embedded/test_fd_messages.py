@@ -1,4 +1,4 @@
-"""Messages with descriptors beside them."""
+"""Messages with file descriptors."""
 
 from __future__ import annotations
 

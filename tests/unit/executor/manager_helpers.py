@@ -55,7 +55,7 @@ NO_OTHERS = OtherExecutors(Settings(), JobLeases("", "me"))
 class BusySpark:
     """Runs workers that end when their job is cancelled, and not by themselves. `started`: whose workers it ran, in
     this order; `cancelled`: jobs that were to be; `stopped`: jobs whose workers were to end, and be gone; `contexts`:
-    what workers were told last, by job."""
+    what workers got last, by job."""
 
     busy_for = staticmethod(lambda _job_id: "")
     trouble = None

@@ -1,4 +1,4 @@
-"""JobService as its callers see it, over a Spark whose workers end when they are told to."""
+"""JobService as its callers see it, over a Spark whose workers end on request."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ NOWHERE = "127.0.0.1:9"
 
 
 class Holders:
-    """Who has a job, as one executor reads it; leases are long beside the test, and their ends told."""
+    """Who has a job, as one executor reads it; leases are long compared with the test, and their ends known."""
 
     lease_seconds = 20.0
 
     def __init__(self, keys: dict[str, str], name: str, addresses: dict[str, str]) -> None:
         self._keys, self._name, self._addresses = keys, name, addresses
-        #: How often it could not be told.
+        #: How often it could not be read.
         self.not_told = 0
         self.unknown = False
 

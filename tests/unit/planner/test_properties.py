@@ -138,7 +138,7 @@ def known_keys(world, one, *, same_filter):
 
 
 def keeps_values(world, one):
-    """Rows beside the filter keep the values of another function's file, or of no one knows whose."""
+    """Rows outside of the filter keep the values of another function's file, or of an unknown one."""
     file = next((f.path for f in one.files if 2 in f.field_ids), "")
     ours = file.startswith(fingerprint(one.fragment_id)) and file in world.states
     return bool(world.where and file and not ours)

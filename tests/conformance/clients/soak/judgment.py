@@ -33,7 +33,7 @@ def faults_of_round(seen: Mapping[str, Any], rows: int) -> Iterator[str]:
 
 
 def sums_of(rows: int) -> dict[str, int]:
-    """What the columns of the table add up to, once so many rows are computed."""
+    """What the columns of the table add up to, once `rows` rows are computed."""
     total = rows * (rows - 1) // 2
     return {"rows": rows, "id": total, "a": 3 * total, "b": -total}
 

@@ -1,4 +1,4 @@
-"""The programs of the clients: what they are told, and what they say."""
+"""The programs of the clients: what they get, and what they print."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Program:
         return left
 
     def kill(self) -> None:
-        """End it, whatever it does."""
+        """End it, even in the middle of its work."""
         self._process.kill()
         self._process.wait()
         self._reader.join()

@@ -1,4 +1,4 @@
-"""A soak: one embedded system whose services are killed one after the other, and a program of each client beside it."""
+"""A soak: one embedded system whose services are killed one after the other, while a program of each client runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.conftest import ROOT, System, start_system, stop_system
 ROWS, ENDLESS_ROWS = 20, 200_000
 #: Rounds before anything is killed: one over each service.
 WARM_UP_ROUNDS = len(SERVICES)
-#: Seconds that a service may be away; how long it was is told.
+#: Seconds that a service may be away; how long it was away is printed.
 _PATIENCE = 240.0
 _FUNCTIONS = "tests.conformance.clients.soak.functions"
 _SETTINGS = {
@@ -79,7 +79,7 @@ class Report:
 
 
 def run(used: Sequence[Language], folder: Path, count: int, every: float, rows: int = ROWS) -> Report:
-    """Soak clients while so many times a service is killed, with so many seconds from one kill to the next.
+    """Soak clients while services are killed a number of times, with a pause from one kill to the next.
 
     `rows`: so many each round appends, and has computed one after the other; the more, the fewer rounds.
     """

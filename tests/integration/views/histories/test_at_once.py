@@ -100,7 +100,7 @@ def test_a_request_that_was_done_elsewhere_meanwhile_is_told_what_was_done(world
 
 
 def test_the_request_of_one_that_died_is_told_what_it_did(world_of, views_system, monkeypatch):
-    """It died when its commit was made and no one had been told."""
+    """It died when its commit was made and no one had been notified."""
     world = world_of(SQL)
     before = lance.dataset(world.uri(SQL[0])).count_rows()
     world.change("append", 1)

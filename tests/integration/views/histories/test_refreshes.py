@@ -151,6 +151,6 @@ def test_blobs_pass_into_a_view_a_few_at_a_time(views_system, blob_view, held):
     assert (result.rows_recomputed, result.rows_evicted, result.fragments_rewritten) == (2, 1, 1)
     lance.dataset(f"{blob_view}/t.lance").update(
         {"id": "id + 1000"}, where="id = 12"
-    )  # beside the row that was evicted
+    )  # next to the row that was evicted
     assert check(gone={9}).rows_recomputed == 1
     assert max(held) < MOST + 2 * (SIZE + BLOBS) < BLOBS * SIZE / 4

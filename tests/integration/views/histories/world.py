@@ -1,4 +1,4 @@
-"""A source with its views, the oracle beside them, and the check of every refresh."""
+"""A source with its views, their oracle, and the check of every refresh."""
 
 from __future__ import annotations
 

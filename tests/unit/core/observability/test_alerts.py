@@ -135,7 +135,7 @@ def test_a_command_that_somebody_is_told_to_say_is_one(said: str):
         name = words.pop(0)
         command = command.get_command(None, name)
         assert command is not None, f"there is no command {name}"
-    with command.make_context(name, words) as given:  # it raises what the shell would be told
+    with command.make_context(name, words) as given:  # it raises what the shell would get
         assert given.params["endpoint"] == "HOST:PORT", "alerts are about services that run elsewhere"
         states = given.params.get("state") or ()
         assert {JobState[state] for state in states} <= {JobState.RUNNING, JobState.FAILED}
@@ -163,7 +163,7 @@ def test_the_log_names_the_job_that_failed_and_its_database(tmp_path):
     def told() -> list[dict[str, object]]:
         return [line for line in lines if line["event"] == "a job failed"]
 
-    with capture_logs() as lines:  # a look at the history may find the end before its writer hears that it is written
+    with capture_logs() as lines:  # a look at the history may find the end before its writer knows that it is written
         job_id = lives(tmp_path, ["die"] * Settings().executor.job_attempts_max, until=lambda: bool(told())).job_id
     where = {"job_id": job_id, "database": str(tmp_path)}
     assert told() == [{"event": "a job failed", "log_level": "warning", "reason": "EXECUTOR_LOST", **where}]

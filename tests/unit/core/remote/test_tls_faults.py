@@ -81,7 +81,7 @@ def test_the_wrong_scheme_is_told_with_the_right_one(authority):
 
 
 class _Accepting:
-    """Accepts connections, and does with each what it is told."""
+    """Accepts connections, and handles each as configured."""
 
     def __init__(self, context: ssl.SSLContext | None = None) -> None:
         self._context = context

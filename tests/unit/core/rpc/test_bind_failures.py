@@ -1,4 +1,4 @@
-"""An address that a service cannot listen on is told with the setting that names it, and with what is wrong."""
+"""An address that a service cannot listen on is reported with the setting that names it, and with what is wrong."""
 
 from __future__ import annotations
 

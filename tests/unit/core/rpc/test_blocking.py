@@ -1,4 +1,4 @@
-"""Blocking work beside an event loop: bounds, context, errors."""
+"""Blocking work next to an event loop: bounds, context, errors."""
 
 from __future__ import annotations
 
@@ -241,7 +241,7 @@ def test_calls_whose_callers_have_gone_take_no_turn_and_end_in_refusals_of_their
             for other in ("", "gs://living", "s3://lake"):
                 assert await asyncio.gather(*(answers(pool, other) for _ in range(5))) == ["here"] * 5
             store.answer()
-            while pool._stuck:  # noqa: ASYNC110 - no one is told when a call without a caller ends
+            while pool._stuck:  # noqa: ASYNC110 - no one is notified when a call without a caller ends
                 await asyncio.sleep(0.001)
             assert await answers(pool, DEAD) == "here"
             assert (pool._at_work, pool._pending, pool._without_turn, dict(pool._of_store)) == (0, 0, 0, {})

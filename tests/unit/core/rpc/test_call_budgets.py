@@ -170,7 +170,7 @@ def test_large_metadata_is_refused_with_a_reason():
 
 
 async def _first(outcomes, count):
-    """Results as they come, so many of them."""
+    """Results as they come, at most n of them."""
     for done, next_one in enumerate(asyncio.as_completed(outcomes), 1):
         yield await next_one
         if done == count:
@@ -250,7 +250,8 @@ class Clock:
 
 
 def run_for(budget: CallBudget, clock: Clock, seconds: float, *, callers: int, rate: float) -> list[int]:
-    """So many callers ask again and again, and so many calls a second are answered; how many were at work each time."""
+    """A number of callers ask again and again, and a number of calls a second are answered; how many were at work each
+    time."""
     at_work: list[float] = []
     seen = []
     for _ in range(int(seconds * rate)):

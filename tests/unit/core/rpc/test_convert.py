@@ -351,7 +351,7 @@ def test_migrated_rows_survive_the_wire(migrated):
     ],
 )
 def test_equal_schemas_are_the_same_bytes(around):
-    """Bodies of requests are told apart by their bytes, and Lance has metadata in another order at each opening."""
+    """Bodies of requests are distinguished by their bytes, and Lance has metadata in another order at each opening."""
     said = {"b": "1", "a": "2", "c": "3"}
     ways = [
         pa.schema([around(pa.field("x", pa.int32(), metadata=order)).with_metadata(order)], metadata=order)

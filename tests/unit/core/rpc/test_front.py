@@ -156,7 +156,7 @@ def test_what_is_too_much_hears_why_and_when_to_come_again_and_all_else_goes_on(
                         assert (await check(health_pb2.HealthCheckRequest())).status == 1
                     hanging.cancel()
                     await service.cancelled.wait()
-                    while True:  # Envoy hears of the end in a moment of its own
+                    while True:  # Envoy notices the end in a moment of its own
                         with contextlib.suppress(grpc.aio.AioRpcError):
                             assert (await jobs.GetJob(jobs_pb2.GetJobRequest(job_id="j"))).job.job_id == "j"
                             break

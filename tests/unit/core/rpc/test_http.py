@@ -354,7 +354,7 @@ def test_bad_envelopes_are_refused_in_the_last_one(content, word):
 # --------------------------------------------------------------------- deadlines, hanging up
 
 
-#: On a busy machine the service may hear of a call only after the first of them.
+#: On a busy machine the service may see a call only after the first of them.
 DEADLINES = ("200", "1000", "5000")
 
 
@@ -479,7 +479,7 @@ def test_more_requests_than_allowed_are_refused_at_once():
         refused = await second.ask(GET_JOB, body(jobId="j1"))
         assert (refused.status, reason(refused), refused.headers["retry-after"]) == (429, "TOO_MANY_CALLS", "1")
         second.send(CANCEL_JOB, b"", {**JSON, "content-length": "5"})  # its body never comes
-        while up.http.running < 2:  # noqa: ASYNC110 - no one is told of a request that is read
+        while up.http.running < 2:  # noqa: ASYNC110 - no one is notified of a request that is read
             await asyncio.sleep(0)
         refused = await third.ask(CANCEL_JOB, body(jobId="j1"))
         assert (refused.status, reason(refused)) == (429, "TOO_MANY_CALLS")

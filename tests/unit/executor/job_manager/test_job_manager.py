@@ -196,7 +196,7 @@ def test_a_job_with_nothing_to_do_waits_for_another_append_where_one_is_dear(dat
 
 @pytest.mark.parametrize(("commits", "known"), [(0, []), (1, ["job-1"])])
 def test_a_job_that_committed_is_written_down_although_nobody_did_so_before(database, monkeypatch, commits, known):
-    """It was told to be done, so that anyone who asks after a kill is to are notified."""
+    """It was reported as done, so callers that ask after a kill get the same answer."""
     monkeypatch.setattr(JobDatabase, "writes_are_dear", True)
 
     async def live() -> list[str]:

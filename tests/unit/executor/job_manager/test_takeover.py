@@ -385,7 +385,7 @@ def test_a_job_that_was_asked_to_stop_and_lost_its_executor_is_cancelled_for_goo
 def test_a_cancel_that_was_answered_holds_though_its_executor_dies_before_the_work_has_stopped(database, monkeypatch):
     async def scenario(pair: Pair) -> None:
         job_id = await pair.begin()
-        monkeypatch.setattr(pair.first.spark, "cancel", lambda _: None)  # its workers hear of nothing
+        monkeypatch.setattr(pair.first.spark, "cancel", lambda _: None)  # its workers get no message
         assert (await pair.first.jobs.cancel(pair.database, job_id)).state is JobState.CANCELLING
         pair.leases[0].frozen = True
         del pair.keys[pair.key(job_id)]

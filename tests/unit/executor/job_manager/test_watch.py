@@ -34,7 +34,7 @@ def only_new_objects() -> Iterator[None]:
 
 
 class Manager:
-    """Has one job that runs until it is told to end."""
+    """Has one job that runs until it is stopped."""
 
     def __init__(self) -> None:
         self.end = asyncio.Event()

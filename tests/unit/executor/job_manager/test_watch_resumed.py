@@ -1,4 +1,4 @@
-"""WatchJob that is continued: over restarts and takeovers each event comes once, or is told as missing."""
+"""WatchJob that is continued: over restarts and takeovers each event comes once, or is reported as missing."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_commits_get_larger_where_the_manifest_costs_more_than_the_files():
 
 @pytest.mark.parametrize(("input_fields", "most"), [(0, 10_000), (1, 10_000), (9, 4993), (60, 2000), (1000, 2000)])
 def test_requests_stay_small_where_inputs_lie_in_many_files(input_fields, most):
-    """10,000 fragments with sixty inputs are 38 MB, and a service takes messages of 32 MiB unless it is told."""
+    """10,000 fragments with sixty inputs are 38 MB, and a service takes messages of 32 MiB by default."""
     known = cadence(input_fields=input_fields)
     known.answered(2000, 60.2, 60.0)
     assert known.most_fragments == most

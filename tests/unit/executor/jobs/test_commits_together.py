@@ -1,4 +1,4 @@
-"""The commits of several columns of one job: one request for all, and an answer for each, whatever it is."""
+"""The commits of several columns of one job: one request for all, and an answer for each, an error too."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def commit(together: CommitsTogether, column: str) -> int | Exception:
 
 
 def committed(commits: Commits, *columns: str, expected: int | None = None) -> tuple[list[Any], list[Any]]:
-    """The answers of columns that commit at once, and the versions that were told of."""
+    """The answers of columns that commit at once, and the versions that were reported."""
     told: list[tuple[int, list[str]]] = []
 
     async def scenario() -> list[Any]:

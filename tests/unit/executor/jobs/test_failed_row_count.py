@@ -36,7 +36,7 @@ def outcome(unit: str, **failed: int) -> UnitOutcome:
 
 
 class Live:
-    """A metrics that is told what a real unit says, and whose counts are looked at each time."""
+    """Metrics that get what a real unit reports, and whose counts are checked each time."""
 
     def __init__(self, lab: Lab) -> None:
         self.metrics = planned()

@@ -1,4 +1,4 @@
-"""Sums that are kept are those of what they are sums of, whatever is reported in which order."""
+"""Sums that are kept equal the sums of their parts, in any order of reports."""
 
 from __future__ import annotations
 

@@ -392,7 +392,7 @@ def test_whatever_ends_a_job_no_worker_complains_that_nobody_hears_it(how):
         services = services_of(spark, Commits())
         execution = PlanExecution(JobStatus(JOB), a_plan(), services, None, ReservationWaits(6.0, 30.0))
         working = asyncio.ensure_future(execution.work())
-        while spark.begun < 2:  # noqa: ASYNC110 - there is nothing to be told by
+        while spark.begun < 2:  # noqa: ASYNC110 - there is no event to wait for
             await asyncio.sleep(0)
         if how == "by its workers":
             spark.stopped.set()

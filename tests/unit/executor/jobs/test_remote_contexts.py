@@ -1,4 +1,4 @@
-"""What workers are told of a remote function, and what a job ends with where no one computes it."""
+"""What workers get to know of a remote function, and what a job ends with where no one computes it."""
 
 from dataclasses import replace
 

@@ -75,7 +75,7 @@ def test_the_inputs_that_a_job_computes_first_are_those_of_its_table():
 
 @pytest.fixture
 def source(tmp_path, monkeypatch):
-    """The source of a view, at version 1; the view itself is told only by name."""
+    """The source of a view, at version 1; the view itself is named only."""
     lance.write_dataset(pa.table({"x": [1]}), tmp_path / "v.lance")
     uri = str(tmp_path / "t.lance")
     monkeypatch.setattr(refresh_work, "definition_in", lambda _: SimpleNamespace(source_uri=uri))

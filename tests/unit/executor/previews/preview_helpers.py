@@ -26,7 +26,7 @@ from leman_executor.spark.driver_launch import worker_variables
 
 
 class Planner:
-    """In place of the planner: answers with what it was told."""
+    """In place of the planner: answers with what it was given."""
 
     def __init__(self, header: PlanHeader) -> None:
         self.header = header

@@ -376,7 +376,8 @@ def test_a_pool_that_is_stopped_is_replaced(preview, trial):
 
 
 def test_a_preview_whose_pool_is_stopped_goes_on_by_another_one(preview):
-    """The row that ends its process beside a stopped pool, which hears of no end, is told before the time is over."""
+    """The row that ends its process while the pool is stopped, which notices no end, is reported before the time is
+    over."""
 
     def stops(n):
         if n == 1:

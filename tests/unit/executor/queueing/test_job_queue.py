@@ -86,7 +86,7 @@ def test_databases_and_callers_take_turns_as_their_places_say(tmp_path):
         for n, over in enumerate(order[:-2]):
             await executor.jobs.cancel(over.request.database, over.job_id)
             running, *later = order[n + 2 :]
-            # not by what Spark was told: of two jobs that begin together either may be first
+            # not by what Spark was given: of two jobs that begin together either may be first
             await until(executor, running.job_id, is_running, running.request.database)
             waiting = [(await executor.jobs.get(job.request.database, job.job_id)).queue_position for job in later]
             assert waiting == list(range(1, len(later) + 1))

@@ -9,7 +9,7 @@ from leman_executor.refresh.refresh_journal import RefreshMetrics
 
 
 def part(metrics: RefreshMetrics, rows: int, left: int, column: str = "", scratch: str = "scratch table") -> JobMetrics:
-    """A backfill of a scratch table of so many rows, of which some are left to compute; of another column each time."""
+    """A backfill of a scratch table of `rows` rows, of which some are left to compute; of another column each time."""
     made = JobMetrics()
     made.rows_total, made.rows_planned = rows, left
     metrics.begin(made, f"{scratch}/{column or len(metrics._parts)}")

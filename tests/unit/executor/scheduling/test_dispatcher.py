@@ -115,7 +115,7 @@ def test_a_worker_hears_of_renewed_credentials_amid_its_unit(encrypted):
             assert connection.context() == CONTEXT
             unit = connection.next_unit()
             assert unit is not None
-            for _ in range(2):  # it is told once
+            for _ in range(2):  # it is reported once
                 connection.say(Alive())
                 while object_stores.options_of("gs://lake/t.lance") is None:
                     connection.take_in()

@@ -1,4 +1,4 @@
-"""What does not move is told once, again after twice as long, and anyone who was only slow is given more time."""
+"""Report a stall once, and again after twice as long; give a slow worker more time."""
 
 from __future__ import annotations
 

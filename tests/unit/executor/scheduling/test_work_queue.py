@@ -302,7 +302,7 @@ def test_diversity_without_a_size_or_a_cost_cuts_smaller_pieces():
 
 
 def measured(work_queue: WorkQueue, unit: WorkUnit, timings: Timings, done: int) -> None:
-    """The unit comes back with the time it took for so many rows of its first fragment, and gives back the others."""
+    """The unit comes back with the time it took for some rows of its first fragment, and gives back the others."""
     results = []
     for work in unit.works:
         rows = min(done, count_offsets(work.ranges))

@@ -1,4 +1,4 @@
-"""A cluster whose cores others have is told from one whose workers cannot reach the driver."""
+"""A cluster whose cores are taken is distinguished from one whose workers cannot reach the driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Java that Spark cannot run on is told before anything is started."""
+"""A Java that Spark cannot run on is reported before anything is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Spark runner over a context that does as it is told."""
+"""The Spark runner over a context that follows a script."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class FakeContext:
         self.running, self.finish, self.heard = threading.Event(), threading.Event(), threading.Event()
         self.frames: list[int] = []
         self.worker_tasks: list[WorkerTask] = []
-        #: All that Spark jobs were told.
+        #: All that Spark jobs were given.
         self.values: list[str] = []
         self.cancelled: list[str] = []
         self.properties: dict[int, str | None] = {}

@@ -1,4 +1,4 @@
-"""A process that a function forks continues with none of its parent's work, and the function is told of it."""
+"""A process that a function forks continues with none of its parent's work, and the function is notified of it."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_a_server_that_answers_twice_is_found_out_before_its_values_count():
 
 
 def test_an_answer_that_is_too_large_is_not_read_and_comes_in_parts(monkeypatch):
-    """A server had its callers take whatever it sent, of which they died."""
+    """Callers took any size that a server sent, and died of it."""
     options = [(name, 20_000 if "receive" in name else value) for name, value in function_servers._OPTIONS]
     monkeypatch.setattr(function_servers, "_OPTIONS", options)
     server = Server()

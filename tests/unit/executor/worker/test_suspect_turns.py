@@ -22,7 +22,7 @@ def never() -> bool:
 
 
 class Asked(InProcessReservations):
-    """Tells when someone was told to wait."""
+    """Reports when a caller had to wait."""
 
     def __init__(self, ttl_seconds: float) -> None:
         super().__init__(ttl_seconds)
