@@ -25,12 +25,13 @@ from leman_core.model import keys, row_states
 from leman_core.model.plan_columns import RangeKeys, parse_range_keys
 from leman_core.model.row_positions import RowAddress, RowRange, offsets_of
 from leman_core.model.row_states import RowState, States
-from leman_core.model.service_errors import DataLoss, NotFound
+from leman_core.model.service_errors import DataLoss, LemanError, NotFound
 from leman_core.model.table import Fragment, TableField, TableSnapshot
 from leman_core.storage import column_files
 from leman_core.storage.checkpoint_records import ROW_ADDRESS, FragmentRecord, Piece, from_checkpoint, read_record
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root, in_own_folder
 from leman_core.storage.column_files import ColumnFileReader
+from leman_core.storage.scan import is_overflow
 
 #: Bytes that the rows of a part take at the most, where it has more than one, and rows of the first part.
 _PART_BYTES, _FIRST_ROWS = 16 << 20, 1 << 12
@@ -323,7 +324,12 @@ def _laid_over(
     """Return the rows with what is stored of them; None where they would take too many bytes."""
     columns, left = list(batch.columns), _PART_BYTES
     for at, stored, wanted in over:
-        made = stored.over(offsets, columns[at], wanted, left)
+        try:
+            made = stored.over(offsets, columns[at], wanted, left)
+        except (LemanError, pa.ArrowException) as error:  # the file's values may be more than one array can hold
+            if len(offsets) < 2 or not is_overflow(error):
+                raise
+            return None
         if made is None:
             return None
         left -= 0 if made is columns[at] else made.nbytes

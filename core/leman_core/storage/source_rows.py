@@ -40,7 +40,16 @@ from leman_core.storage.lance_tables import INCARNATION_KEY, snapshot_of
 from leman_core.storage.manifest import ids_at, inline_row_ids_of, read_fragments
 from leman_core.storage.opening import open_version
 from leman_core.storage.panics import panics_as_errors
-from leman_core.storage.scan import CHUNK_ROWS, EXPRESSION_ROWS, Chunk, Columns, FragmentReader, fewer_rows, is_overflow
+from leman_core.storage.scan import (
+    CHUNK_ROWS,
+    EXPRESSION_ROWS,
+    Chunk,
+    Columns,
+    FragmentReader,
+    fewer_rows,
+    in_parts,
+    is_overflow,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -630,16 +639,19 @@ class PastReader(FragmentReader):
     def _moved(self, fragment_id: int, covered: RowRange, columns: Columns, where: str) -> Iterator[Chunk]:
         wanted = dict(columns) if isinstance(columns, Mapping) else plain_columns(columns)
         rows_each = EXPRESSION_ROWS if isinstance(columns, Mapping) else CHUNK_ROWS
-        for piece in split_range(covered, rows_each):
-            offsets, ids = self._found(fragment_id, piece)
-            asked = {**wanted, **({_MATCHES: f"({where})"} if where else {})}
+        asked = {**wanted, **({_MATCHES: f"({where})"} if where else {})}
+
+        def chunk(part: RowRange) -> Chunk:
+            offsets, ids = self._found(fragment_id, part)
             rows = self._source.values(ids, asked)
             if where:
                 matches = rows.column(_MATCHES).fill_null(False)
                 offsets = offsets[matches.to_numpy(zero_copy_only=False)]
                 rows = rows.filter(matches)
-            named = [rows.column(name) for name in wanted]
-            yield Chunk(piece, offsets, pa.RecordBatch.from_arrays(named, names=list(wanted)))
+            return Chunk(part, offsets, rows.select(list(wanted)))
+
+        for piece in split_range(covered, rows_each):
+            yield from (made for _, made in in_parts(piece, chunk))
 
     def _found(self, fragment_id: int, covered: RowRange) -> tuple[npt.NDArray[np.int64], Ids]:
         """Return physical offsets of the live rows that were there then, and their row ids."""

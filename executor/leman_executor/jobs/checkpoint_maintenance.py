@@ -1,29 +1,15 @@
 """Keep the checkpoints of a table usable: migrate them, record compactions, compare rewritten inputs.
 
-The records of traced compactions: what a plan found out, stored before the table's history is cleaned.
+Migration (`MigratedRows`): a checkpoint is found by the fragment and the offsets of its rows, and compaction changes
+both. Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has its rows 0 to 5. Compaction wrote
+them to the begin of fragment 9 (`at` is 0), where the live ones, 0, 1, 3, 4 and 5, take the places 0 to 4. They are
+stored as a checkpoint of fragment 9 with these offsets, and the next plan finds them.
 
-Checkpoint migration: rows of a fragment that is gone, or whose file was replaced, are stored again.
+Comparison (`ComparedFile`): a rewritten row with equal inputs needs no call. If it still has its value, it is recorded
+like a row of a compacted file. If it lost its value (Leman's merges leave computed columns empty), that of the earlier
+version is stored as a checkpoint.
 
-See `MigratedRows`.
-
-A checkpoint is found by the fragment and the offsets of its rows, and compaction changes both: live rows of several
-fragments are written into a new one, one after the other, and deleted ones are left out.
-
-Example: fragment 3 has 10 rows, of which row 2 is deleted, and a checkpoint has rows 0 to 5 of it. After it was
-compacted into fragment 9, together with others, the plan says that those rows begin at offset 0 there (`at`). The live
-ones, 0, 1, 3, 4 and 5, take the places 0 to 4: so the values are stored as a checkpoint of fragment 9 with offsets 0 to
-4, and the next plan finds them.
-
-Compare rewritten rows with what they were: if the inputs are equal, no call is needed.
-
-See `ComparedFile`. A row that has its value still is recorded like a row of a compacted file. One that lost it gets it
-from the earlier version, as a checkpoint: Leman's own merges leave computed columns empty. The next plan finds both.
-
-The maintenance of tables' checkpoints, in threads.
-
-The compaction watch: it looks now and then whether tables were compacted, and records where computed rows are now.
-
-The next job may come when the table's history, which tells, has been cleaned.
+The compaction watch records where computed rows are now: the table's history may be cleaned before the next job.
 """
 
 from __future__ import annotations
@@ -33,7 +19,8 @@ import dataclasses
 import itertools
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -43,7 +30,7 @@ import structlog
 
 from leman._format.value_casts import relabel
 from leman_core.functions import arrow_types
-from leman_core.functions.arrow_values import Mask, equal_rows
+from leman_core.functions.arrow_values import Mask, concatenate, equal_rows
 from leman_core.model import keys, row_states
 from leman_core.model.plan import (
     BackfillSpec,
@@ -68,6 +55,7 @@ from leman_core.storage.checkpoint_records import (
     forget_file,
     from_checkpoint,
     pack_records,
+    pieces_within,
     to_checkpoint,
     unpack_records,
 )
@@ -75,7 +63,7 @@ from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint
 from leman_core.storage.column_files import ColumnFileReader, digest_of
 from leman_core.storage.compaction_history import OldVersion
 from leman_core.storage.locations import store_of, table_uri
-from leman_core.storage.scan import CHUNK_ROWS, FragmentReader
+from leman_core.storage.scan import CHUNK_ROWS, FragmentReader, in_parts
 from leman_executor.jobs.job_environment import CheckpointMaintenance, Comparison, Planner
 from leman_executor.worker.fragment_writer import write_partial
 
@@ -126,7 +114,7 @@ def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Even
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
         try:
-            for batch_key, batch in _batches(store, plan, key, rows):
+            for batch_key, batch in _migrated(store, plan, key, rows):
                 if stop.is_set():
                     return stored
                 store[batch_key] = batch
@@ -136,9 +124,10 @@ def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Even
     return stored
 
 
-def _batches(
+def _migrated(
     store: CheckpointStore, plan: Plan, key: str, wanted: Iterable[MigratedRows]
 ) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Yield the checkpoints to store; several for a range whose values one array cannot hold."""
     header = plan.header
     kind = arrow_types.values_field(header.output.field.arrow).type
     source: _Source | None = None
@@ -148,31 +137,50 @@ def _batches(
             continue
         if source is None:
             source = _open(store, header.uri, key)
-        piece = source.within(migrated.from_rows)
-        if piece is not None and migrated.from_fragment != migrated.fragment_id:
+        live = np.ones(migrated.from_rows.rows, np.bool_)
+        if migrated.before:
             old = versions.setdefault(migrated.before, OldVersion(header.uri, migrated.before))
-            piece = _moved(piece, migrated, old)
-        if piece is not None and migrated.left_out:
-            piece = _without(piece, migrated)
-        pieces = [] if piece is None else [piece]
-        if any(p.values.type != kind for p in pieces):
-            raise DataLoss("CHECKPOINT_DAMAGED", f"{key} does not hold {kind}", key=key)
-        yield migrated.key, to_checkpoint(migrated.fragment_id, header.output.name, pieces, kind)
+            live = old.live(migrated.from_fragment, migrated.from_rows)
+        for part, piece in in_parts(migrated.from_rows, source.within):
+            covered, offsets = _new_places(migrated, part, live)
+            if not covered.rows:
+                continue
+            piece = None if piece is None else _moved(piece, part, covered, offsets)  # noqa: PLW2901
+            if piece is not None and migrated.left_out:
+                piece = _without(piece, migrated)  # noqa: PLW2901
+            if piece is not None and piece.values.type != kind:
+                raise DataLoss("CHECKPOINT_DAMAGED", f"{key} does not hold {kind}", key=key)
+            pieces = [] if piece is None else [piece]
+            yield (
+                migrated.key if part == migrated.from_rows else _part_key(migrated, covered),
+                to_checkpoint(migrated.fragment_id, header.output.name, pieces, kind),
+            )
 
 
-def _moved(piece: Piece, migrated: MigratedRows, old: OldVersion) -> Piece | None:
+def _part_key(migrated: MigratedRows, covered: RowRange) -> str:
+    key = keys.parse_range_key(migrated.key)
+    if key is None:
+        raise ValueError(f"{migrated.key} is not the key of a checkpoint")
+    return keys.range_key(key.prefix, migrated.fragment_id, covered)
+
+
+def _new_places(migrated: MigratedRows, part: RowRange, live: Mask) -> tuple[RowRange, Offsets]:
+    """Return what a part of the source's rows covers now, and the new offset of each of them; -1 if it was deleted."""
+    first, last = part.start - migrated.from_rows.start, part.end - migrated.from_rows.start
+    at = migrated.at + int(live[:first].sum())
+    offsets = np.where(live[first:last], np.cumsum(live[first:last]) - 1 + at, -1)
+    start, end = max(at, migrated.covered.start), min(at + int(live[first:last].sum()), migrated.covered.end)
+    return RowRange(start, max(start, end)), offsets
+
+
+def _moved(piece: Piece, part: RowRange, covered: RowRange, offsets: Offsets) -> Piece | None:
     """Return the rows by their new offsets, without those that went elsewhere or were deleted."""
-    at = piece.offsets - migrated.from_rows.start
-    if migrated.before:
-        live = old.live(migrated.from_fragment, migrated.from_rows)
-        offsets = np.where(live, np.cumsum(live) - 1 + migrated.at, -1)[at]
-    else:
-        offsets = at + migrated.at
-    kept = (offsets >= migrated.covered.start) & (offsets < migrated.covered.end)
+    moved = offsets[piece.offsets - part.start]
+    kept = (moved >= covered.start) & (moved < covered.end)
     if not kept.any():
         return None
     states = None if piece.states is None else piece.states[kept]
-    return Piece(offsets[kept], piece.values.filter(pa.array(kept)), states)
+    return Piece(moved[kept], piece.values.filter(pa.array(kept)), states)
 
 
 def _without(piece: Piece, migrated: MigratedRows) -> Piece | None:
@@ -288,12 +296,15 @@ class _LostValues:
     def flush(self) -> None:
         """Store what was taken since the last time."""
         for version, pieces in self._pieces.items():
-            batch = to_checkpoint(self._fragment_id, self._column, pieces, self._kind)
             offsets = np.concatenate([piece.offsets for piece in pieces])
-            covered = RowRange(int(offsets.min()), int(offsets.max()) + 1)
-            self._store[keys.range_key(self._prefixes[version], self._fragment_id, covered)] = batch
+            for covered, batch in in_parts(RowRange(int(offsets.min()), int(offsets.max()) + 1), self._batch(pieces)):
+                if batch.num_rows:
+                    self._store[keys.range_key(self._prefixes[version], self._fragment_id, covered)] = batch
             self.rows += len(offsets)
         self._pieces.clear()
+
+    def _batch(self, pieces: Sequence[Piece]) -> Callable[[RowRange], pa.RecordBatch]:
+        return lambda part: to_checkpoint(self._fragment_id, self._column, pieces_within(pieces, part), self._kind)
 
 
 class _Rows:
@@ -367,7 +378,7 @@ class _Earlier:
                 pieces += list(self._rows.read(RowRange(int(inside.min()), int(inside.max()) + 1), inside))
         if not pieces:
             return None
-        columns = [pa.concat_arrays(list(parts)) for parts in zip(*(columns for _, columns in pieces), strict=True)]
+        columns = [concatenate(parts) for parts in zip(*(columns for _, columns in pieces), strict=True)]
         return np.concatenate([found for found, _ in pieces]), columns
 
 
@@ -382,61 +393,69 @@ def _compared(
         if not len(open_) or stop.is_set():
             continue
         for offsets, columns in now.read(RowRange(int(open_[0]), int(open_[-1]) + 1), open_):
-            left = np.ones(len(offsets), np.bool_)
+            at_hand, left = _AtHand(states, offsets, columns), np.ones(len(offsets), np.bool_)
             for earlier in before:
-                left &= ~_take_over(states, offsets, columns, left=left, now=now, earlier=earlier, lost=lost)
+                left &= ~at_hand.take_over(left, now, earlier, lost)
             lost.flush()
     return states
 
 
-def _take_over(
-    states: States,
-    offsets: Offsets,
-    columns: Sequence[pa.Array],
-    *,
-    left: Mask,
-    now: _Rows,
-    earlier: _Earlier,
-    lost: _LostValues,
-) -> Mask:
-    """Give rows their earlier states where inputs and value are the same as then, or their value where only these are.
+@dataclass(frozen=True, slots=True)
+class _AtHand:
+    """Rows that are compared: their offsets, their inputs and value, and the states of all rows of the fragment."""
 
-    Args:
-        states: of all rows.
-        offsets: of the rows at hand.
-        columns: their inputs and value.
-        left: which of them to look at.
-        now: reads them.
-        earlier: where they may have been.
-        lost: takes values.
+    states: States
+    offsets: Offsets
+    columns: Sequence[pa.Array]
 
-    Returns:
-        Which of the rows are settled by that.
-    """
-    settled = np.zeros(len(offsets), np.bool_)
-    then = earlier.offsets_of(now, offsets) if left.any() else np.full(len(offsets), -1, np.int64)
-    at = np.flatnonzero(left & (then >= 0))
-    found = earlier.read(np.sort(then[at])) if len(at) else None
-    if found is None:
+    def take_over(self, left: Mask, now: _Rows, earlier: _Earlier, lost: _LostValues) -> Mask:
+        """Give rows their earlier states if inputs and value are the same as then, or their value if only these are.
+
+        Args:
+            left: which of the rows to look at.
+            now: reads them.
+            earlier: where they may have been.
+            lost: takes values.
+
+        Returns:
+            Which of the rows are settled by that.
+        """
+        settled = np.zeros(len(self.offsets), np.bool_)
+        then = earlier.offsets_of(now, self.offsets) if left.any() else np.full(len(self.offsets), -1, np.int64)
+        there = np.flatnonzero(left & (then >= 0))
+        if not len(there):
+            return settled
+        there = there[np.argsort(then[there])]
+
+        def read(part: RowRange) -> tuple[Offsets, list[pa.Array]] | None:
+            return earlier.read(then[there[part.start : part.end]])
+
+        for part, found in in_parts(RowRange(0, len(there)), read):
+            if found is not None:
+                at = np.sort(there[part.start : part.end])
+                settled[self._settle(at, then, *found, earlier, lost)] = True
         return settled
-    places, values = found
-    at = at[isin(then[at], places)]
-    took = pa.array(np.searchsorted(places, then[at]))
-    same = np.ones(len(at), np.bool_)
-    for mine, other in zip(columns[:-1], values[:-1], strict=True):
-        same &= equal_rows(mine.take(pa.array(at)), other.take(took))
-    value = values[-1].take(took)
-    has_value = np.zeros(len(at), np.bool_) if lost.has_all else equal_rows(columns[-1].take(pa.array(at)), value)
-    has_value &= same
-    states[offsets[at[has_value]]] = earlier.states[then[at[has_value]]]
-    settled[at[has_value]] = True
-    before = earlier.states[then[at]]
-    has_had_value = row_states.state_kinds(before) == RowState.COMPUTED  # also of a function whose values are kept
-    lacks_value = same & ~has_value & (has_had_value | (lost.has_all & (before == RowState.FAILED)))
-    if lacks_value.any():
-        lost.add(offsets[at[lacks_value]], value.filter(pa.array(lacks_value)), before[lacks_value])
-        settled[at[lacks_value]] = True
-    return settled
+
+    def _settle(
+        self, at: Offsets, then: Offsets, places: Offsets, values: list[pa.Array], earlier: _Earlier, lost: _LostValues
+    ) -> Offsets:
+        """Return which of the rows `at` are settled by those that were at `places` of their fragment."""
+        at = at[isin(then[at], places)]
+        took = pa.array(np.searchsorted(places, then[at]))
+        same = np.ones(len(at), np.bool_)
+        for mine, other in zip(self.columns[:-1], values[:-1], strict=True):
+            same &= equal_rows(mine.take(pa.array(at)), other.take(took))
+        value = values[-1].take(took)
+        mine = self.columns[-1].take(pa.array(at))
+        has_value = np.zeros(len(at), np.bool_) if lost.has_all else same & equal_rows(mine, value)
+        before = earlier.states[then[at]]
+        self.states[self.offsets[at[has_value]]] = before[has_value]
+        has_had_value = row_states.state_kinds(before) == RowState.COMPUTED  # also of a function whose values are kept
+        lacks_value = same & ~has_value & (has_had_value | (lost.has_all & (before == RowState.FAILED)))
+        if lacks_value.any():
+            lost.add(self.offsets[at[lacks_value]], value.filter(pa.array(lacks_value)), before[lacks_value])
+        done: Offsets = at[has_value | lacks_value]
+        return done
 
 
 def _traced(known: TracedFile, states: States, older: Sequence[str]) -> TracedFile:

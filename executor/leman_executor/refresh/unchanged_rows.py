@@ -1,32 +1,20 @@
-"""Which rows of a source are the same in two versions, wherever they lie, without reading a value.
+"""Find the rows of a source that are the same in two versions, as far as a view reads them, without reading a value.
 
-Shows whether Lance's `_row_last_updated_at_version` of rows can be relied on between two versions.
+A row counts as changed, and is recomputed, unless one of three things shows otherwise; the cheapest comes first:
 
-It is moved by updates, by DataReplacement, and by a Merge that gives a fragment other files. It is not moved by what
-changes the schema alone (a column that is dropped and added again empty can get the same field id), by an Update that
-rewrites columns and does not say of which rows, and perhaps by operations that are not known here.
-
-Rows that compaction moved without changing what a view reads, found through the compaction history.
-
-`_row_last_updated_at_version` alone does not tell: it also moves when another column of the fragment is rewritten.
-
-A computed column of a compacted fragment may have got another file since. That file says in which rows it differs from
-the one that compaction wrote (`leman_core.model.row_states`): all others are still as compaction moved them.
-
-Tells which rows of a source are the same in two versions, as far as a view reads them, without reading a value.
-
-Three things tell, the cheapest first; a row for which none does counts as changed, and is recomputed:
-
-1. Lance's `_row_last_updated_at_version` is the same in both versions. It cannot be relied on where a version in
-   between may have changed values without moving it (`row_versions.is_silent`).
-2. The row lies elsewhere, and compaction alone brought it there (`ancestry`). Fragments 0 and 1 became fragment 4: a
-   row of 4 is the same as in 0 if the files of 0 that the view reads are those that the older version has.
+1. Lance's `_row_last_updated_at_version` is the same in both versions. It moves with updates, with DataReplacement, and
+   with a Merge that gives a fragment other files. It does not move with a change of the schema alone (a column that is
+   dropped and added again empty can get the same field id), with an Update that rewrites columns without saying of
+   which rows, and perhaps with operations that are not known here: `may_hide_updates`.
+2. The row lies elsewhere, and compaction alone brought it there (`Ancestry`): the older version has the files that
+   compaction read. A computed column of the compacted fragment may have got another file since, which says in which
+   rows it differs (`leman_core.model.row_states`).
 3. The row lies where it did, its fragment has another file, and that file says which rows it changed
-   (`leman_core.storage.view_data_files`): all others are the same. So do the files of views and those of computed
-   columns.
+   (`leman_core.storage.view_data_files`).
 
-Row 17 at (fragment 0, offset 3) before and at (4, 3) now, where 4 was compacted from 0 and 1: 1 tells where no column
-was rewritten in between. If another column of fragment 0 was rewritten first, the row counts as updated, and 2 tells.
+Example: row 17 was at (fragment 0, offset 3) and is at (4, 3), where 4 was compacted from 0 and 1. The first shows it
+where no column was rewritten in between. If another column of fragment 0 was, the row counts as updated, and the second
+shows it.
 """
 
 from __future__ import annotations

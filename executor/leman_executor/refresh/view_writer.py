@@ -25,12 +25,12 @@ import xxhash
 
 from leman_core.functions.arrow_values import concatenate
 from leman_core.model.plan import StagedFile
-from leman_core.model.row_positions import fragments_of, offsets_of
+from leman_core.model.row_positions import RowRange, fragments_of, offsets_of
 from leman_core.model.service_errors import Aborted, LemanError, Unavailable
 from leman_core.model.view import IS_SET, SCRATCH_PREFIX, SOURCE_ROW_ID, RefreshPlan, ResolvedFunction
 from leman_core.server.blocking import run_in_job_thread
 from leman_core.storage import view_data_files as view_files
-from leman_core.storage.scan import fewer_rows, is_overflow
+from leman_core.storage.scan import fewer_rows, in_parts, is_overflow
 from leman_core.storage.scratch_table import ScratchTable
 from leman_core.storage.source_rows import SourceRows
 from leman_core.storage.storage_errors import STORE_UNAVAILABLE
@@ -320,8 +320,8 @@ class ViewWriter:
             if first == last:
                 yield _cast(batch, schema)
             else:
-                fresh = [b.select(schema.names) for b in new(rows.part(first, last))]
-                yield _merged(_cast(batch, schema), offsets[first:last] - base, fresh, schema)
+                fresh = [_cast(b, schema) for b in new(rows.part(first, last))]
+                yield from _merged(_cast(batch, schema), offsets[first:last] - base, pa.Table.from_batches(fresh))
             base += batch.num_rows
 
 
@@ -332,14 +332,18 @@ def _fewer(part: ScratchValues, error: LemanError) -> int:
     return fewer_rows(len(part.ids))
 
 
-def _merged(batch: pa.RecordBatch, places: Ints, fresh: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBatch:
-    pick = np.arange(batch.num_rows, dtype=np.int64)
-    pick[places] = batch.num_rows + np.arange(len(places))
-    columns = []
-    for at, field in enumerate(schema):
-        parts = [batch.column(at), *(_as(f.column(at), field.type) for f in fresh)]
-        columns.append(concatenate(parts).take(pa.array(pick)))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+def _merged(batch: pa.RecordBatch, places: Ints, fresh: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Yield the batch with the rows at `places`, which ascend, replaced; in parts where no array holds the values."""
+
+    def merged(part: RowRange) -> pa.RecordBatch:
+        first, last = (int(n) for n in np.searchsorted(places, [part.start, part.end]))
+        pick = np.arange(part.rows, dtype=np.int64)
+        pick[places[first:last] - part.start] = part.rows + np.arange(last - first)
+        kept, new = batch.slice(part.start, part.rows), fresh.slice(first, last - first)
+        columns = [concatenate([kept.column(at), *new.column(at).chunks]) for at in range(len(batch.schema))]
+        return pa.RecordBatch.from_arrays([column.take(pa.array(pick)) for column in columns], schema=batch.schema)
+
+    yield from (made for _, made in in_parts(RowRange(0, batch.num_rows), merged))
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

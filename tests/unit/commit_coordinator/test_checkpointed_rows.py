@@ -22,6 +22,7 @@ from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.udf import ColumnBinding, ColumnInput, FunctionVersion
 from leman_core.storage.checkpoint_records import FragmentRecord, Piece, to_checkpoint
 from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint_root
+from leman_core.storage.column_files import ColumnFileReader
 from leman_core.storage.lance_tables import LanceTables
 
 ROWS = 10
@@ -58,6 +59,27 @@ class Stored:
         if set_at is not None:
             path = self.store._path(key)
             os.utime(path, (set_at, set_at))
+
+    def finished_file(self, values: str) -> None:
+        """Write a column file of the first fragment, and the record that names it; no version has it."""
+        fingerprint = keys.fingerprint_of(keys.function_part("f", "2", self.bound.values_id), self.sources(0))
+        name = keys.column_file_name(fingerprint, "a1", partial=False)
+        with LanceFileWriter(f"{self.uri}/data/{name}", pa.schema([pa.field("y", TEXT)])) as writer:
+            writer.write_batch(pa.record_batch({"y": pa.array(list(values))}))
+        record = FragmentRecord(
+            file=name,
+            src_data_files=(),
+            output_field_ids=(1,),
+            column_id="c0ffee",
+            fingerprint=fingerprint,
+            size_bytes=1,
+            digest="",
+            physical_rows=len(values),
+            rows_computed=len(values),
+            rows_failed=0,
+            replaces="",
+        )
+        self.store[keys.record_key(self.prefix(0, "2", ""), 0)] = record.to_batch()
 
     def read(self, *columns: str, **fields) -> list:
         found = open_rows(ReadRequest(self.uri, columns or ("y",), include_checkpointed=True, **fields), NOW)
@@ -165,24 +187,7 @@ def test_fields_of_a_struct_come_from_stored_values_too(tmp_path):
 
 def test_a_finished_file_that_no_version_has_shows_and_what_is_missing_is_passed_over(tmp_path):
     stored = Stored(tmp_path)
-    fingerprint = keys.fingerprint_of(keys.function_part("f", "2", stored.bound.values_id), stored.sources(0))
-    name = keys.column_file_name(fingerprint, "a1", partial=False)
-    with LanceFileWriter(f"{stored.uri}/data/{name}", pa.schema([pa.field("y", TEXT)])) as writer:
-        writer.write_batch(pa.record_batch({"y": pa.array(list("pqrst"))}))
-    record = FragmentRecord(
-        file=name,
-        src_data_files=(),
-        output_field_ids=(1,),
-        column_id="c0ffee",
-        fingerprint=fingerprint,
-        size_bytes=1,
-        digest="",
-        physical_rows=5,
-        rows_computed=5,
-        rows_failed=0,
-        replaces="",
-    )
-    stored.store[keys.record_key(stored.prefix(0, "2", ""), 0)] = record.to_batch()
+    stored.finished_file("pqrst")
     gone = keys.range_key(stored.prefix(1, "2", ""), 1, RowRange(0, 5))
     stored.checkpoint(1, (0, 5), list("vwxyz"), key=gone)
     rows = open_rows(ReadRequest(stored.uri, ("y",), include_checkpointed=True), NOW)
@@ -199,3 +204,17 @@ def test_wide_values_come_in_parts_and_no_part_holds_more_than_is_allowed(tmp_pa
     windows = list(found.windows)
     assert [sum(batch.num_rows for batch in window) for window in windows[:5]] == [1] * 5
     assert sum(batch.num_rows for window in windows for batch in window) == ROWS
+
+
+def test_of_a_finished_file_whose_values_no_array_can_hold_fewer_rows_are_read_at_once(tmp_path, monkeypatch):
+    stored = Stored(tmp_path)
+    stored.finished_file("pqrst")
+    read = ColumnFileReader.values
+
+    def few(reader: ColumnFileReader, covered: RowRange) -> pa.Array:
+        if covered.rows > 1:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return read(reader, covered)
+
+    monkeypatch.setattr(ColumnFileReader, "values", few)
+    assert stored.values() == [*"pqrst", *[None] * 5]

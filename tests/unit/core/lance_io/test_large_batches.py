@@ -15,12 +15,14 @@ from lance.dataset import LanceScanner
 
 from leman_coordinator.commits.commit_requests import ReadRequest
 from leman_coordinator.lance_io.row_reading import open_rows
+from leman_core.functions import arrow_values
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import RowState
 from leman_core.model.service_errors import Unavailable
 from leman_core.storage.scan import FragmentReader
-from leman_core.storage.source_rows import SourceRows
+from leman_core.storage.source_rows import PastReader, SourceRows
 from leman_core.storage.view_data_files import current_values
+from leman_executor.refresh import view_writer
 from leman_executor.refresh.scratch_backfills import EarlierColumns, _compared
 from leman_executor.worker.row_source import InstalledFile
 
@@ -140,6 +142,41 @@ def test_inputs_are_compared_fewer_at_once(uri):
     found = {x: same for at, part in parts for x, same in zip(ids[at : at + len(part)], part, strict=True)}
     assert {x for x, same in found.items() if not same} == {0, NARROW + 50, NARROW + 51}
     assert len(found) == len(ids)
+
+
+@pytest.mark.parametrize("where", ["", "x % 2 = 0"])
+def test_earlier_values_of_rows_that_moved_are_read_fewer_at_once(uri, where):
+    then = lance.dataset(uri).version
+    lance.dataset(uri).optimize.compact_files(materialize_deletions_threshold=0.0)
+    table = lance.dataset(uri)
+    reader, at, found = PastReader(uri, table.version, then), 0, []
+    fragment_id = table.get_fragments()[0].fragment_id
+    for chunk in reader.read(fragment_id, RowRange(0, len(LIVE)), ["x", "text"], deletions=True, where=where):
+        assert chunk.covered.start == at
+        at = chunk.covered.end
+        assert [LIVE[offset] for offset in chunk.offsets.tolist()] == chunk.rows["x"].to_pylist()
+        found += chunk.rows.to_pylist()
+    assert at == len(LIVE)
+    assert found == [{"x": x, "text": text(x)} for x in LIVE if not where or x % 2 == 0]
+
+
+def test_recomputed_rows_of_a_view_are_laid_over_the_others_fewer_at_once(monkeypatch):
+    """Rows that are replaced and rows that stay fit into one array each, and not into one together."""
+
+    def concatenate(parts: list[pa.Array]) -> pa.Array:
+        if sum(part.nbytes for part in parts) > BATCH_BYTES:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return arrow_values.concatenate(parts)
+
+    monkeypatch.setattr(view_writer, "concatenate", concatenate)
+    batch = pa.record_batch({"x": range(ROWS), "text": [text(x) for x in range(ROWS)]})
+    places = np.array([2, 3, *range(NARROW, NARROW + WIDE, 3), ROWS - 1])
+    fresh = pa.table({"x": -places, "text": [f"new {text(x)}" for x in places.tolist()]})
+    parts = list(view_writer._merged(batch, places, fresh))
+    assert len(parts) > 1
+    assert [row for part in parts for row in part.to_pylist()] == [
+        {"x": -x, "text": f"new {text(x)}"} if x in places else {"x": x, "text": text(x)} for x in range(ROWS)
+    ]
 
 
 def test_a_single_row_that_cannot_be_held_is_told(uri, monkeypatch):

@@ -12,12 +12,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman_core.functions import arrow_values
 from leman_core.model import keys, row_states
 from leman_core.model.plan import ComparedFile, EarlierRows, TracedFile
 from leman_core.model.row_states import RowState
 from leman_core.model.udf import FunctionVersion
+from leman_core.storage import checkpoint_records
 from leman_core.storage.checkpoint_records import from_checkpoint
 from leman_core.storage.checkpoint_store import InMemoryCheckpointStore
+from leman_executor.jobs import checkpoint_maintenance
 from leman_executor.jobs.checkpoint_maintenance import compare_inputs
 from leman_executor.jobs.job_environment import Comparison
 
@@ -179,3 +182,36 @@ def test_rows_that_moved_are_found_by_their_ids_and_new_ones_are_computed(tmp_pa
     states, stored = world.compare([COMPUTED, UNTOUCHED, COMPUTED, COMPUTED], same_offsets=False)
     assert dict(zip(rows, states, strict=True)) == {4: COMPUTED, 5: UNTOUCHED, 1: UNTOUCHED, 2: UNTOUCHED}
     assert stored == {}
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_earlier_values_that_no_array_can_hold_are_compared_and_stored_in_parts(tmp_path, monkeypatch, most):
+    def concatenate(parts: list[pa.Array]) -> pa.Array:
+        if sum(map(len, parts)) > most:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return arrow_values.concatenate(parts)
+
+    monkeypatch.setattr(checkpoint_maintenance, "concatenate", concatenate)
+    monkeypatch.setattr(checkpoint_records, "concatenate", concatenate)
+    world = World(str(tmp_path / "t.lance"))
+    world.write({"k": [1, 2, 3, 4], "x": [1, 2, 3, 4], "c": [10, 20, 30, 40]})
+    upserted = pa.table({"k": [4, 3, 2, 1], "x": [4, 9, 2, 1], "c": [40, None, None, None]})
+    lance.dataset(world.uri).merge_insert("k").when_matched_update_all().execute(upserted)
+    rows = lance.dataset(world.uri).get_fragments()[-1].to_table().column("k").to_pylist()
+    states, stored = world.compare([COMPUTED, OLDER, COMPUTED, COMPUTED], same_offsets=False)
+    assert dict(zip(rows, states, strict=True)) == {4: COMPUTED, 3: UNTOUCHED, 2: UNTOUCHED, 1: UNTOUCHED}
+    assert {rows[at]: value for at, (value, _) in stored.items()} == {1: 10}
+    assert {rows[at]: value for at, (value, _) in world.stored(FAMILY_BEFORE).items()} == {2: 20}
+
+
+def test_lost_values_that_no_array_can_hold_are_stored_in_several_checkpoints(world, monkeypatch):
+    def concatenate(parts: list[pa.Array]) -> pa.Array:
+        if sum(map(len, parts)) > 2:
+            raise pa.ArrowInvalid("offset overflow while concatenating arrays")
+        return arrow_values.concatenate(parts)
+
+    monkeypatch.setattr(checkpoint_records, "concatenate", concatenate)
+    world.write({"x": [1, 2, 3, 4], "c": pa.nulls(4, pa.int64())})
+    _, stored = world.compare()
+    assert stored == {at: (10 * at + 10, COMPUTED) for at in range(4)}
+    assert len(list(world.store.list_keys(FAMILY.head))) == 4
