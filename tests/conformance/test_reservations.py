@@ -305,7 +305,7 @@ def test_workers_that_may_not_reserve_rows_are_a_wrong_setting(redis):
     with redis_py.Redis.from_url(redis.url) as admin:
         admin.execute_command("ACL", "SETUSER", "workers", "on", ">limited", "~leman:*", "-@all", "+eval", "+evalsha")
     limited = redis.url.replace("unix://", "unix://workers:limited@")
-    with pytest.raises(InvalidArgument, match="LEMAN_REDIS__WORKERS_URL"):
-        check_workers_accepted(limited)
-    with pytest.raises(InvalidArgument, match="LEMAN_REDIS__WORKERS_URL"):
-        check_workers_accepted(limited.replace(":limited", ":wrong"))
+    for url in (limited, limited.replace(":limited", ":wrong")):
+        with pytest.raises(InvalidArgument, match="WORKERS_URL: Redis does not let its user reserve rows") as refused:
+            check_workers_accepted(url)
+        assert refused.value.reason == "BAD_SETTING"

@@ -327,7 +327,7 @@ class CommitQueue:
         except LemanError as error:
             await self._look_once_more(turn)
             _close_all(turn, error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, those that wait must are notified
+        except Exception as error:  # noqa: BLE001 -- those that wait must hear of any error
             await self._look_once_more(turn)
             _close_all(turn, _failure(error))
 
@@ -344,7 +344,7 @@ class CommitQueue:
             ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
         except LemanError as error:
             ticket.fail(error)
-        except Exception as error:  # noqa: BLE001 -- whatever it is, the one that waits must are notified
+        except Exception as error:  # noqa: BLE001 -- the one that waits must hear of any error
             ticket.fail(_failure(error))
 
     async def _change_schema(

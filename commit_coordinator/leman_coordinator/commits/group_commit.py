@@ -279,6 +279,6 @@ class FileChecks:
         try:
             return self._files.prepare(replacement.staged, request.output)
         except (NotFound, DataLoss, FailedPrecondition) as error:
-            if isinstance(error, DataLoss):  # someone has to are notified, although its rows are computed again
+            if isinstance(error, DataLoss):  # its rows are computed again, but someone has to look
                 _log.warning("a staged file is damaged", uri=self._uri, job_id=request.job_id, error=error.message)
             return Rejection(error.reason, error.message)

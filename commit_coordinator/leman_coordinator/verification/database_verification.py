@@ -1,10 +1,6 @@
-"""The way through a database: functions, histories, tables, in a fixed order.
+"""Verify a database: functions with their bundles, job history and failed rows, then each table.
 
-The verification of functions' definitions, and of their bundles.
-
-The verification of a database's job history and of its failed rows.
-
-The way through a database in a fixed order, so that a verification can stop anywhere and continue from there.
+The order is fixed, so that a verification can stop anywhere and continue from there.
 """
 
 from __future__ import annotations

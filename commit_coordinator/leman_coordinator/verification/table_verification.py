@@ -1,11 +1,4 @@
-"""The verification of one table: metadata, data files, source records.
-
-The verification of data files: those of a table's latest version, and others that were noted at their commit.
-
-The verification of source records: a view's notes of the source versions that it was right for.
-
-The verification of one table: its metadata, the files of its latest version, and the files next to them.
-"""
+"""Verify one table: metadata, files of its latest version, noted files of others, and the files next to them."""
 
 from __future__ import annotations
 

@@ -301,6 +301,7 @@ def test_an_executor_that_redis_refuses_does_not_start(refused, server, tmp_path
     for url in refused:
         with pytest.raises(InvalidArgument, match="LEMAN_REDIS__URL: Redis refuses its user or password") as caught:
             check_accepted(url)
+        assert caught.value.reason == "BAD_SETTING"
         assert "wrong@" not in str(caught.value)
     check_accepted(server.url.replace("//", "//:right@"))
     check_accepted("")

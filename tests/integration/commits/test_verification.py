@@ -427,6 +427,7 @@ def test_a_deletion_file_of_other_rows_is_found_by_their_number(tmp_path, stable
     found = one(everything(str(tmp_path)))
     assert (found.table, found.flaw, found.fragment_id) == ("t", Flaw.DAMAGED, 0)
     assert f"_deletions/{files[0].name} deletes 3 rows of fragment 0, and the manifest says 7" in found.message
+    assert "Rows that were deleted are there again, or others are gone" in found.message
 
 
 def said_of_row_ids(uri: str) -> LemanError | None:
@@ -481,7 +482,7 @@ def test_of_a_table_that_is_a_link_out_of_the_roots_nothing_is_told(world, tmp_p
         place = report.place
     (found,) = total.findings
     assert (found.flaw, found.path) == (Flaw.UNREADABLE, "a.lance")
-    assert "is a link" in found.message
+    assert "is a link to where this service may not work: remove the link" in found.message
     assert str(away.parent) not in found.message
     total.counts[Subject.TABLE].looked -= 1
     total.counts[Subject.TABLE].flawed -= 1

@@ -143,8 +143,9 @@ def test_a_record_that_was_changed_is_none(source, view):
     content[len(content) // 2] ^= 1
     file.write_bytes(content)
     assert view_side_files.read_source_record(view.uri, view.record, source.uri) is None
-    with pytest.raises(NotFound, match="no record"):
+    with pytest.raises(NotFound, match="was cleaned up, and the view has no record of it") as refused:
         view_side_files.read_or_rebuild_source_record(view.uri, view.record, source.uri, view.base)
+    assert refused.value.reason == "SOURCE_VERSION_NOT_FOUND"
 
 
 def test_a_record_is_small(tmp_path):

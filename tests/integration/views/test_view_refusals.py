@@ -125,7 +125,7 @@ def test_sql_that_has_no_value_for_a_row(db, table):
     is_right(view, table)
     table.add({"x": [60, 50, 70]})
 
-    with pytest.raises(leman.LemanError, match="row with id 11 ") as caught:  # a plan reads no row
+    with pytest.raises(leman.LemanError, match="SQL has no value for the row with id 11 ") as caught:
         view.refresh(progress=False)
     assert caught.value.reason == "EXPRESSION_FAILED"
     assert "Divide by zero" in str(caught.value)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from types import SimpleNamespace
 
 import lance
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from leman.v1.commit_pb2 import VerifyDatabaseRequest
+from leman_coordinator.commit_service import CommitServicer
 from leman_coordinator.garbage.garbage_collector import GarbageCollector
 from leman_coordinator.lance_io import table_removal
 from leman_coordinator.verification.table_verification import TableCheck
+from leman_coordinator.verification.verification_report import FindingCounts, ResumePoint
 from leman_core.model.garbage import Use
 from leman_core.model.service_errors import Unavailable
 from leman_core.storage import object_stores, scratch_table
@@ -149,3 +154,22 @@ def test_a_job_whose_table_was_dropped_under_it_leaves_none(store):
     remove_leftovers(gone)
     assert objects(store, "apart/ck/db/t2.lance") == []
     assert LanceCheckpointStore(checkpoint_root(there)).list_keys() == [KEY]
+
+
+def test_a_verification_ends_at_a_token_where_the_coordinator_stops():
+    async def reports(_: object):
+        yield SimpleNamespace(counts=FindingCounts(), place=ResumePoint("t", 2, "a"))
+
+    stopping = asyncio.Event()
+    stopping.set()
+    service = SimpleNamespace(_verifiers=SimpleNamespace(each=reports), _roots=None, _draining=stopping)
+    answers = []
+
+    async def verified() -> None:
+        async for answer in CommitServicer.VerifyDatabase(service, VerifyDatabaseRequest(database="/lake"), None):
+            answers.append(answer)
+
+    with pytest.raises(Unavailable, match="continue from the last token") as refused:
+        asyncio.run(verified())
+    assert refused.value.reason == "DRAINING"
+    assert answers[-1].resume_token

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pyarrow as pa
 import pytest
 
 from leman_coordinator import convert_commits
+from leman_core.model import keys
 from leman_core.model.service_errors import InvalidArgument
 from leman_internal.v1 import submission_pb2
+
+SCHEMA = pa.schema({"y": pa.int64()}).serialize().to_pybytes()
+FRAGMENT = {"file": {"file": keys.column_file_name("a" * 32, "1", partial=False)}}
+COLUMN = {"output": {"name": "y", "schema": SCHEMA, "column_id": "c0ffee"}, "fragments": [FRAGMENT]}
 
 
 @pytest.mark.parametrize(
@@ -20,10 +26,13 @@ from leman_internal.v1 import submission_pb2
         ),
         ({"replace_columns": {}}, "MISSING_FIELD", "replace_columns.columns"),
         ({}, "MISSING_FIELD", "operation"),
+        ({"replace_columns": {"columns": [COLUMN, COLUMN]}}, "BAD_COLUMN", "replace_columns.columns"),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused_before_the_table_is_read(operation, reason, field):
-    message = submission_pb2.SubmitCommitRequest(uri="/lake/t.lance", request_id="r", job_id="j", **operation)
+    message = submission_pb2.SubmitCommitRequest(
+        uri="/lake/t.lance", request_id="r", job_id="j", incarnation="i", **operation
+    )
     with pytest.raises(InvalidArgument) as caught:
         convert_commits.request_from_proto(message)
     assert (caught.value.reason, caught.value.field) == (reason, field)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 
@@ -11,9 +12,10 @@ from google.protobuf.any_pb2 import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leman.v1 import catalog_pb2, flight_pb2
 from leman_coordinator import flight_service
 from leman_coordinator.tables import arrow_streams
-from leman_core.model.service_errors import InvalidArgument
+from leman_core.model.service_errors import InvalidArgument, LemanError
 from leman_core.server.authentication import bearer_token
 from leman_core.server.flight_protocol import Flight_pb2
 from leman_core.server.flight_sql_protocol import FlightSqlCatalog_pb2 as flight_sql_pb2
@@ -129,3 +131,123 @@ def test_commands_tickets_and_criteria_have_the_bounds_of_requests():
     ):
         with pytest.raises(InvalidArgument, match="may have 1048576"):
             read(sent.SerializeToString())
+
+
+def command(cmd: bytes) -> bytes:
+    return Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=cmd).SerializeToString()
+
+
+def flight_sql(kind: str, **fields: str) -> bytes:
+    packed = Any()
+    packed.Pack(getattr(flight_sql_pb2, kind)(**fields))
+    return packed.SerializeToString()
+
+
+UNKNOWN_SQL = flight_sql("CommandGetTables").replace(b"CommandGetTables", b"CommandGetTokens")
+BAD_SQL = Any(type_url=f"type.googleapis.com/{flight_sql_pb2.DESCRIPTOR.package}.CommandGetTables", value=b"\xff")
+put = flight_service.put_from_bytes
+
+
+def of_put(cmd: bytes) -> bytes:
+    """The first message of a DoPut."""
+    described = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=cmd)
+    return Flight_pb2.FlightData(flight_descriptor=described).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("read", "raw", "reason", "told"),
+    [
+        (
+            flight_service.descriptor_from_bytes,
+            Flight_pb2.FlightDescriptor(type=PATH.type, path=["t"]).SerializeToString(),
+            "BAD_REQUEST",
+            "A descriptor is a path of database and table",
+        ),
+        (flight_service.descriptor_from_bytes, command(b"\xff"), "BAD_MESSAGE", "neither as bytes nor as JSON"),
+        (flight_service.descriptor_from_bytes, command(b'{"a": 1}'), "BAD_MESSAGE", "neither as bytes nor as JSON"),
+        (
+            flight_service.descriptor_from_bytes,
+            command(b"{" + b" " * (1 << 18)),
+            "BAD_REQUEST",
+            "send it as bytes of protobuf",
+        ),
+        (
+            flight_service.listing_from_bytes,
+            Flight_pb2.Criteria(expression=b"\xff").SerializeToString(),
+            "BAD_MESSAGE",
+            "expression is no text in UTF-8",
+        ),
+        (
+            flight_service.listing_from_bytes,
+            Flight_pb2.Criteria().SerializeToString(),
+            "MISSING_FIELD",
+            "it names a database",
+        ),
+        (
+            flight_service.descriptor_from_bytes,
+            command(BAD_SQL.SerializeToString()),
+            "BAD_MESSAGE",
+            "This is no command of Flight SQL",
+        ),
+        (
+            flight_service.descriptor_from_bytes,
+            command(flight_sql("CommandGetTables", table_name_filter_pattern="t" * 1001)),
+            "BAD_REQUEST",
+            "and names have fewer: give a shorter one",
+        ),
+        (flight_service.descriptor_from_bytes, command(UNKNOWN_SQL), "CALL_NOT_OFFERED", "it runs no SQL"),
+        (put, of_put(UNKNOWN_SQL), "CALL_NOT_OFFERED", "is not offered here: rows are appended by a DoPut"),
+        (put, b"\x0a\xff", "BAD_MESSAGE", r"this is no arrow\.flight\.protocol\.FlightData"),
+    ],
+)
+def test_what_is_no_message_of_ours_is_refused(read, raw, reason, told):
+    with pytest.raises(LemanError, match=told) as refused:
+        read(raw)
+    assert refused.value.reason == reason
+
+
+NOTHING = flight_service.PutMessage(None, arrow_streams.Part(None, memoryview(b""), memoryview(b"")))
+COMMAND = flight_pb2.PutRowsCommand(table=catalog_pb2.TableRef(database="/lake", table="t"))
+
+
+class Uploads:
+    """Reads the stream, and stores nothing."""
+
+    async def append(self, _uri: str, _request_id: str, _digest: str, pieces, **_: int):
+        return [piece async for piece in pieces]
+
+
+async def each(*messages):
+    for message in messages:
+        yield message
+
+
+def servicer() -> flight_service.FlightServicer:
+    return flight_service.FlightServicer(None, Uploads(), None, None, None, asyncio.Event())
+
+
+@pytest.mark.parametrize(
+    ("call", "reason", "told"),
+    [
+        (lambda up: up.DoPut(each(), None), "MISSING_FIELD", "The first message has a descriptor"),
+        (lambda up: up.DoPut(each(NOTHING), None), "MISSING_FIELD", "The first message has a descriptor"),
+        (
+            lambda up: up.DoPut(each(*[flight_service.PutMessage(COMMAND, NOTHING.part)] * 2), None),
+            "BAD_STREAM",
+            "Only the first message has a descriptor",
+        ),
+        (
+            lambda up: up.DoAction(Flight_pb2.Action(type="CreatePreparedStatement"), None),
+            "CALL_NOT_OFFERED",
+            "is not offered here; docs/flight.md lists the calls",
+        ),
+        (lambda up: up.DoExchange(each(NOTHING), None), "CALL_NOT_OFFERED", "docs/flight.md lists the calls that are"),
+    ],
+)
+def test_a_call_that_makes_no_sense_is_refused(call, reason, told):
+    async def answers():
+        return [answer async for answer in call(servicer())]
+
+    with pytest.raises(LemanError, match=told) as refused:
+        asyncio.run(answers())
+    assert refused.value.reason == reason

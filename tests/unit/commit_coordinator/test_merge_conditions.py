@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
 
 import lance
 import pyarrow as pa
 import pytest
 
 from leman_coordinator.commits.commit_requests import MergeRowsRequest, MergeRules
-from leman_coordinator.lance_io import row_rewrites
+from leman_coordinator.lance_io import row_rewrites, row_staging
 from leman_coordinator.lance_io.row_rewrites import prepared_merge, update_condition
 from leman_coordinator.lance_io.table_handle import TableHandle
-from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError, Unavailable
 
 ZONED = pa.timestamp("us", "Europe/Zurich")
 PLAIN = pa.timestamp("us")
@@ -135,3 +136,21 @@ def test_a_condition_that_fails_for_a_row_is_no_fault_of_the_store(merge, side, 
 def test_what_lance_can_plan_is_merged(merge):
     assert merge(update="target._rowid > 0 and target.x <> 1") == (0, 1, 0)
     assert merge(delete="x = 3") == (0, 0, 1)
+
+
+def test_a_merge_that_lance_would_refuse_again_is_no_fault_of_the_store():
+    request = SimpleNamespace(uri="/t.lance", rules=SimpleNamespace(on=("x",), update_where="", delete_where=""))
+    error = row_rewrites._failure(OSError("Not supported: overlays"), request, "")
+    assert (type(error), error.reason) == (FailedPrecondition, "COMMIT_REFUSED")
+    assert "Lance refuses this merge into /t.lance, and would again" in error.message
+
+
+def test_values_that_lance_would_refuse_again_are_no_fault_of_the_store(tmp_path):
+    file = row_staging._RowsFile.__new__(row_staging._RowsFile)
+    file._uri, file._schema = str(tmp_path), pa.schema({"x": pa.int64(), "y": pa.int64()})
+    told = "Lance cannot store values of the columns x, y"
+    with pytest.raises(FailedPrecondition, match=told) as refused, file._writing():
+        raise OSError("Not supported: nested maps")
+    assert refused.value.reason == "COMMIT_REFUSED"
+    with pytest.raises(Unavailable), file._writing():
+        raise OSError("connection reset by peer")

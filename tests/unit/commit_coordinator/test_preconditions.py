@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from types import SimpleNamespace
 from unittest import mock
 
+import lance
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from leman._format import column_bindings
-from leman_coordinator.commits import group_commit, preconditions
+from leman_coordinator.commits import group_commit, preconditions, view_changes
+from leman_coordinator.commits.commit_queue import CommitQueue
 from leman_coordinator.commits.commit_requests import ReplaceRequest, Status
 from leman_coordinator.commits.preconditions import Base, Item
+from leman_coordinator.lance_io import column_commits, row_commits, view_commits
+from leman_coordinator.lance_io.row_staging import check_takes_rows
 from leman_coordinator.lance_io.table_files import InstallableFile
+from leman_coordinator.lance_io.table_handle import CommitConflict, CommitUnclear, update_of
+from leman_coordinator.tables import drop_and_rename
 from leman_core.model import keys
 from leman_core.model.plan import FragmentReplacement, OutputField, StagedFile
-from leman_core.model.service_errors import Aborted, FailedPrecondition
+from leman_core.model.service_errors import Aborted, FailedPrecondition, InvalidArgument, Unavailable
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, ColumnInput
+from leman_core.storage.lance_tables import LanceTables
 
 FINGERPRINT = keys.fingerprint("f", "v1", "col-1", [(1, "data.lance")])
 OTHER = keys.fingerprint("f", "v2", "col-1", [(1, "data.lance")])
@@ -216,3 +226,116 @@ def test_a_file_that_lacks_rows_which_a_restore_brought_back_is_not_installed():
     assert (refused.reason, "fragment 3" in refused.message) == ("FILE_LACKS_ROWS", True)
     still = mock.Mock(are_still_deleted=lambda *_: True)
     assert group_commit._file_rejection(still, candidate) is None
+
+
+# what does not fit the table, though no other writer was there
+
+
+@pytest.mark.parametrize(
+    ("evicted", "swapped", "reason", "told"),
+    [
+        ([5 << 32], [], "FRAGMENT_GONE", "Fragment 5 is not in the view"),
+        ([], [(5, 10)], "FRAGMENT_GONE", "Fragment 5 is not in the view"),
+        ([3, 10], [], "ROW_COUNT_MISMATCH", "Fragment 0 has no row 10 to be evicted"),
+        ([], [(0, 9)], "ROW_COUNT_MISMATCH", "9 rows"),
+        ([9], [(0, 10)], "", ""),
+    ],
+)
+def test_a_delta_of_rows_that_the_view_has_not_is_refused(evicted, swapped, reason, told):
+    snapshot = SimpleNamespace(fragments=[Fragment(0, 10, 0, ())])
+    view = SimpleNamespace(current=lambda _: snapshot)
+    files = [SimpleNamespace(fragment_id=f, staged=SimpleNamespace(physical_rows=n, file="v")) for f, n in swapped]
+    work = SimpleNamespace(evicted=np.array(evicted, np.int64))
+    if not reason:
+        view_changes._check_fragments(view, work, SimpleNamespace(swapped=files))
+        return
+    with pytest.raises(FailedPrecondition, match=told) as refused:
+        view_changes._check_fragments(view, work, SimpleNamespace(swapped=files))
+    assert refused.value.reason == reason
+
+
+def test_placeholders_need_the_schema_of_a_view():
+    with pytest.raises(InvalidArgument, match="The schema is not that of a view") as refused:
+        view_changes._definition(pa.schema({"x": pa.int64()}), "/v.lance")
+    assert refused.value.reason == "BAD_SCHEMA"
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    return lance.write_dataset(pa.table({"x": range(4)}), tmp_path / "t.lance")
+
+
+def test_files_of_a_fragment_that_is_gone_are_not_installed(dataset):
+    with pytest.raises(Aborted, match="Fragment 7 is not in the table any more") as refused:
+        update_of(dataset, [(7, InstallableFile("f.lance", mock.Mock(), mock.Mock()))])
+    assert refused.value.reason == "FRAGMENT_GONE"
+    with pytest.raises(FailedPrecondition, match="has rows to be evicted and is not there") as refused:
+        view_commits._evict(dataset, {}, np.array([7 << 32]))
+    assert refused.value.reason == "FRAGMENT_GONE"
+
+
+@pytest.mark.parametrize("fields", [(), (0, 9)], ids=["none", "others"])
+def test_a_file_of_other_columns_is_not_appended(dataset, monkeypatch, fields):
+    layout = SimpleNamespace(fields=list(fields))
+    monkeypatch.setattr(row_commits, "LanceDataFile", SimpleNamespace(create=lambda *_: layout))
+    columns = [TableField(pa.field("x", pa.int64()), (0,))]
+    with pytest.raises(FailedPrecondition, match="does not hold the columns of") as refused:
+        row_commits.append_files(SimpleNamespace(dataset=dataset), [item().replacement.staged], columns, {})
+    assert refused.value.reason == "TYPE_MISMATCH"
+
+
+def test_rows_of_a_table_in_the_first_file_format_cannot_be_written(tmp_path):
+    lance.write_dataset(pa.table({"x": [1]}), tmp_path / "old.lance", data_storage_version="0.1")
+    with pytest.raises(FailedPrecondition, match=r"write it again with lance\.write_dataset") as refused:
+        check_takes_rows(LanceTables().snapshot(str(tmp_path / "old.lance")))
+    assert refused.value.reason == "FILE_FORMAT_NOT_SUPPORTED"
+
+
+# what other writers and the store decide
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "reason", "told"),
+    [
+        (CommitConflict("an append"), Aborted, "CONFLICT", "came first: an append. Send the call again"),
+        (CommitUnclear("timeout"), Unavailable, "COMMIT_UNKNOWN", "was not renamed: timeout. Send the same call again"),
+    ],
+)
+def test_a_rename_that_may_not_have_been_made_is_sent_again(monkeypatch, error, kind, reason, told):
+    def rename(*_: object) -> int:
+        raise error
+
+    monkeypatch.setattr(drop_and_rename.table_removal, "rename_table", rename)
+    with pytest.raises(kind, match=told) as refused:
+        drop_and_rename._renamed("/a.lance", "/b.lance", "r", "body")
+    assert refused.value.reason == reason
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "reason", "told"),
+    [
+        (CommitConflict("an append"), Aborted, "CONFLICT", "came first each time: an append"),
+        (CommitUnclear("timeout"), Unavailable, "COMMIT_UNKNOWN", "It is not known whether the indexes are up to date"),
+    ],
+)
+def test_indexes_that_may_not_be_up_to_date_are_asked_for_again(monkeypatch, error, kind, reason, told):
+    def optimize(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(column_commits, "optimize_once", optimize)
+    monkeypatch.setattr(column_commits, "_TRIES", 1)
+    with pytest.raises(kind, match=told) as refused:
+        column_commits.optimize_indices("/t.lance", (), ())
+    assert refused.value.reason == reason
+
+
+def test_a_change_that_others_overtook_each_time_is_a_conflict():
+    answered = []
+
+    async def work():
+        raise CommitConflict("an append")
+
+    asyncio.run(CommitQueue._do(None, SimpleNamespace(fail=answered.append), work()))
+    (error,) = answered
+    assert error.reason == "CONFLICT"
+    assert "Other writers of the table came first each time: an append" in error.message

@@ -6,7 +6,8 @@ import os
 import pytest
 
 from leman.local import storage_refusal
-from leman_core.model.service_errors import FailedPrecondition, Unavailable
+from leman_core.model.service_errors import FailedPrecondition, LemanError, Unavailable
+from leman_core.storage.error_translation import reading_file
 from leman_core.storage.storage_errors import DENIED, FULL, MISSING, READ_ONLY, refusal_error, storage_failed
 
 COPY = "LanceError(IO): Generic LocalFileSystem error: Unable to copy data to file: No space left on device"
@@ -138,3 +139,17 @@ def test_the_sdk_calls_refusals_of_a_file_system_what_the_services_call_them():
         for error in (python(number), OSError(f"LanceError(IO): said (os error {number})")):
             found = refusal_error(error, "")
             assert storage_refusal(error) == ("" if found is None else found.reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "told"),
+    [
+        (ValueError("no such page"), "FILE_DAMAGED", "States cannot be read, the file is damaged: no such page"),
+        (FileNotFoundError("a.lance"), "FILE_MISSING", "States cannot be read, the file is missing"),
+        (OSError("connection reset"), "STORE_UNAVAILABLE", "States cannot be read now"),
+    ],
+)
+def test_a_file_of_ones_own_is_damaged_missing_or_out_of_reach(error, reason, told):
+    with pytest.raises(LemanError, match=told) as refused, reading_file("/t.lance", "States"):
+        raise error
+    assert refused.value.reason == reason

@@ -353,3 +353,16 @@ def test_rows_are_committed_before_their_fragment_only_where_all_rows_are_comput
         job_service._check_commit_rows(BackfillSpec("/lake", "t", "c", commit_rows=5, **part))
     assert caught.value.reason == "BAD_REQUEST"
     job_service._check_commit_rows(BackfillSpec("/lake", "t", "c", **part))
+
+
+def test_an_executor_that_stops_takes_no_job(tmp_path):
+    async def scenario():
+        async with serving(tmp_path) as caller:
+            caller.draining.set()
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await caller.create()
+            return error_from_rpc(refused.value)
+
+    error = asyncio.run(scenario())
+    assert error.reason == "DRAINING"
+    assert "This executor is shutting down: try again" in error.message

@@ -1,16 +1,22 @@
 """What a plan says about single fragments."""
 
+import asyncio
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from leman.v1 import planner_pb2
 from leman_core.model import keys
 from leman_core.model.plan import OutputField, Reason, summarize_plan
 from leman_core.model.row_positions import RowRange
 from leman_core.model.row_states import StateSummary
+from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.table import DataFile, TableField
+from leman_planner.catalog.table_catalog import Catalog, NewColumn
+from leman_planner.planner_service import PlannerServicer
 from tests.unit.planner.planner_helpers import (
     OTHER,
     UDF,
@@ -366,3 +372,19 @@ def test_an_unrelated_column_and_a_deletion_change_nothing(column_files, deleted
 )
 def test_a_plan_in_one_sentence(fragments, options, said):
     assert summarize_plan(plan(resolved(fragments, **options))) == said
+
+
+def test_a_plan_is_explained_of_one_column():
+    asked = planner_pb2.ExplainPlanRequest(spec={"table": {"database": "/db", "table": "t"}, "columns": ["y", "z"]})
+    with pytest.raises(InvalidArgument, match="a plan is of one column: set column") as refused:
+        asyncio.run(PlannerServicer(SimpleNamespace(), None, None).ExplainPlan(asked, None))
+    assert (refused.value.reason, refused.value.field) == ("BAD_REQUEST", "spec.columns")
+
+
+@pytest.mark.parametrize(
+    ("names", "told"), [([], "columns is empty: name at least one column"), (["y", "y"], "a column is named twice")]
+)
+def test_columns_are_added_by_name_each_once(names, told):
+    with pytest.raises(InvalidArgument, match=told) as refused:
+        Catalog(None).addition("/db", "t", [NewColumn(name, "f", "1") for name in names], "")
+    assert (refused.value.reason, refused.value.field) == ("BAD_REQUEST", "columns")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from leman._format.view_definitions import write
-from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, InvalidArgument
 from leman_core.model.table import DataFile, Fragment, TableField, TableSnapshot
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.view import (
@@ -27,7 +27,9 @@ from leman_core.model.view import (
 )
 from leman_core.model.view_metadata import identity
 from leman_planner.views.refresh_planning import Case, plan_refresh
+from leman_planner.views.refresh_reader import ViewReader
 from leman_planner.views.source_changes import changed_fragments, fields_read
+from leman_planner.views.view_catalog import _check_same_query
 
 A, B, C, D, W = range(5)
 FIELDS = (
@@ -508,3 +510,22 @@ def test_every_plan_makes_sense(files, before, later, lost, policy):
     if made.mode is RefreshMode.FULL:
         assert not made.changes
         assert unset or made.reason is not RefreshReason.FIRST_FILL
+
+
+@pytest.mark.parametrize("number", ["src_version", "max_rows_per_fragment", "concurrency"])
+def test_a_refresh_with_a_negative_number_is_refused(number):
+    with pytest.raises(InvalidArgument, match="it cannot be negative") as refused:
+        ViewReader.plan(None, RefreshSpec("/db", "v", **{number: -1}))
+    assert (refused.value.reason, refused.value.field) == ("BAD_NUMBER", f"spec.{number}")
+
+
+def test_the_name_of_a_table_or_of_a_view_with_another_query_is_taken():
+    asked = definition()
+    _check_same_query("v", asked, asked)
+    with pytest.raises(AlreadyExists, match="is a table: choose another name, or drop it") as refused:
+        _check_same_query("v", asked, None)
+    assert refused.value.reason == "TABLE_EXISTS"
+    other = dataclasses.replace(asked, query=dataclasses.replace(asked.query, where="b = 'y'"))
+    with pytest.raises(AlreadyExists, match="exists with another query") as refused:
+        _check_same_query("v", asked, other)
+    assert refused.value.reason == "TABLE_EXISTS"

@@ -100,8 +100,9 @@ def test_where_no_thread_can_be_started_the_others_do_not_wait_for_ever(store, m
 
     monkeypatch.setattr(table_creation, "ThreadPoolExecutor", Few)
     monkeypatch.setattr(table_creation, "_START_SECONDS", 0.2)
-    with pytest.raises(Unavailable, match="can't start new thread"):
+    with pytest.raises(Unavailable, match="can't start new thread") as refused:
         check_conditional_puts(DATABASE)
+    assert refused.value.reason == "STORE_UNAVAILABLE"
 
 
 def test_a_local_disk_is_not_tried(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 
 from leman_core.model.databases import DatabaseLimits, RegisteredDatabase, RegistrationRequest
 from leman_core.model.service_errors import (
+    Aborted,
     AlreadyExists,
     DataLoss,
     FailedPrecondition,
@@ -228,3 +229,11 @@ def test_there_is_a_bound(registry, monkeypatch):
     for n in range(2):
         registry.register(database(f"d{n}", f"/{n}"), request())
     assert refused(ResourceExhausted, registry.register, database(), request()) == "TOO_MANY_DATABASES"
+
+
+def test_who_loses_to_others_again_and_again_is_told(registry, monkeypatch):
+    registry.register(database(), request())
+    monkeypatch.setattr(DatabaseRegistry, "_write", lambda *_: False)
+    with pytest.raises(Aborted, match="at the same time, again and again: try again") as refused:
+        registry.update("lake", lambda before: replace(before, labels={"k": "v"}))
+    assert refused.value.reason == "CONFLICT"

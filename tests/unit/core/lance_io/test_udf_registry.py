@@ -364,3 +364,9 @@ def test_a_definition_in_an_object_store_is_read_in_one_request(monkeypatch, sma
         with pytest.raises(DataLoss) as damaged:
             registry.get("embed", "cut")
         assert damaged.value.reason == "UDF_DAMAGED"
+
+
+def test_a_definition_that_went_while_one_looked_is_told(registry):
+    with pytest.raises(NotFound, match=r"embed@3f2a\.json is gone") as refused:
+        registry.check("embed@3f2a.json")
+    assert refused.value.reason == "FILE_MISSING"

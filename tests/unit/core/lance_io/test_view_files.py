@@ -94,11 +94,13 @@ def test_evictions_come_back_and_damage_is_seen(tmp_path):
     addresses = np.array([5, 1 << 32 | 7], np.int64)
     name, digest = view_side_files.write_evictions(str(tmp_path), addresses)
     assert view_side_files.read_evictions(str(tmp_path), name, digest).tolist() == addresses.tolist()
-    with pytest.raises(DataLoss):
+    with pytest.raises(DataLoss, match="changed after they were written") as refused:
         view_side_files.read_evictions(str(tmp_path), name, "0" * 32)
+    assert refused.value.reason == "FILE_DAMAGED"
     view_side_files.remove_evictions(str(tmp_path), name)
-    with pytest.raises(NotFound):
+    with pytest.raises(NotFound, match="are not in the view's _refresh folder") as refused:
         view_side_files.read_evictions(str(tmp_path), name, digest)
+    assert refused.value.reason == "FILE_MISSING"
 
 
 def test_values_that_do_not_fit_are_refused_and_leave_no_file(tmp_path):

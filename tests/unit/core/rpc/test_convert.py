@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from leman.v1 import planner_pb2, udf_pb2
+from leman.v1 import jobs_pb2, planner_pb2, udf_pb2
 from leman_core.model.plan import (
     BackfillSpec,
     CheckpointRef,
@@ -201,6 +201,57 @@ def test_a_number_of_workers_or_threads_that_no_machine_has_is_refused(field, mo
     setattr(message, field, most + 1)
     with pytest.raises(InvalidArgument, match=f"{field} is {most + 1}: set {most:,} or less") as refused:
         convert_plans.spec_from_proto(message)
+    assert refused.value.reason == "BAD_NUMBER"
+
+
+REF = {"database": "/lake", "table": "t"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "told"),
+    [
+        ({"columns": ["y"], "column": "y"}, "columns", "several columns takes neither column, udf nor failed_only"),
+        ({"columns": ["y"], "udf": {"name": "f"}}, "columns", "several columns takes neither column, udf"),
+        ({"columns": ["y"], "failed_only": True}, "columns", "several columns takes neither column, udf"),
+        ({"columns": ["y", "z", "y"]}, "columns", "a column is named more than once"),
+        ({"column": "y", "read_tag": " "}, "read_tag", "read_tag is empty: name a tag"),
+    ],
+)
+def test_a_backfill_that_makes_no_sense_is_refused(fields, field, told):
+    message = planner_pb2.BackfillSpec(table=REF, **fields)
+    with pytest.raises(InvalidArgument, match=told) as refused:
+        convert_plans.spec_from_proto(message)
+    assert (refused.value.reason, refused.value.field) == ("BAD_REQUEST", field)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "field", "told"),
+    [
+        ({}, "BAD_REQUEST", "column", "neither a column nor a function is named"),
+        ({"column": "y", "udf": {"version": "1"}}, "BAD_REQUEST", "udf", "a version of a function needs its name"),
+        ({"column": "y", "udf": {}}, "BAD_REQUEST", "function", "the function that is given is empty"),
+        (
+            {"sql_expression": "x", "input_columns": ["x"]},
+            "BAD_REQUEST",
+            "input_columns",
+            "a SQL expression names its columns itself",
+        ),
+        ({"column": "y", "input_columns": ["x"]}, "BAD_REQUEST", "input_columns", "a column has its own inputs"),
+        ({"column": "y", "read_version": 0}, "BAD_NUMBER", "read_version", "read_version is 1 or more"),
+        ({"column": "y", "read_tag": ""}, "BAD_REQUEST", "read_tag", "read_tag is empty"),
+    ],
+)
+def test_a_preview_that_makes_no_sense_is_refused(fields, reason, field, told):
+    message = jobs_pb2.PreviewFunctionRequest(table=REF, **fields)
+    with pytest.raises(InvalidArgument, match=told) as refused:
+        convert_udfs.preview_from_proto(message)
+    assert (refused.value.reason, refused.value.field) == (reason, field)
+
+
+def test_a_share_of_rows_that_may_fail_is_above_zero_or_left_out():
+    assert convert_udfs.error_policy_from_proto(udf_pb2.ErrorPolicy()).max_error_fraction == 0
+    with pytest.raises(InvalidArgument, match="set a number above it, or leave it out") as refused:
+        convert_udfs.error_policy_from_proto(udf_pb2.ErrorPolicy(max_error_fraction=0))
     assert refused.value.reason == "BAD_NUMBER"
 
 

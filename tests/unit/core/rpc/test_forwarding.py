@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import io
 import json
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -16,6 +17,7 @@ from leman.v1 import catalog_pb2, catalog_pb2_grpc, jobs_pb2
 from leman_core.model.service_errors import NotFound
 from leman_core.server import channels
 from leman_core.server.callers import FORWARDED_BY
+from leman_core.server.forwarding import ForwardedCall
 from leman_core.server.routes import EVERYWHERE, SERVED_BY, callers_services, public_services
 from leman_core.server.server import start_server
 from leman_core.settings import Log, Peers, Server, Settings
@@ -346,3 +348,10 @@ def test_client_streams_pass_through_piece_by_piece(monkeypatch):
         await peer.stop(0)
 
     asyncio.run(scenario())
+
+
+def test_a_fault_of_the_front_is_no_fault_of_the_caller_or_of_the_peer():
+    call = SimpleNamespace(_request_id="r", _here="planner")
+    error = ForwardedCall._bug(call, ZeroDivisionError())
+    assert error.reason == "INTERNAL_BUG"
+    assert error.message == "a bug in the planner; its log says more"

@@ -292,10 +292,10 @@ def http_manager(config):
     [
         ({}, ["--listen", "0.0.0.0:7000"], "can be reached from other machines"),
         ({"LEMAN_SERVER__ALLOW_INSECURE_BIND": "true"}, ["--listen", "[::]:7000"], "would answer everyone"),
-        ({}, ["--listen", "localhost:7000"], "IP:PORT"),
-        ({}, ["--listen", "127.0.0.1:70000"], "IP:PORT"),
-        ({}, ["--listen", "nowhere"], "IP:PORT"),
-        ({"LEMAN_PEERS__EXECUTOR": ""}, ["--listen", "127.0.0.1:7000"], "LEMAN_PEERS__EXECUTOR"),
+        ({}, ["--listen", "localhost:7000"], "write IP:PORT, such as 0.0.0.0:7000"),
+        ({}, ["--listen", "127.0.0.1:70000"], "write IP:PORT"),
+        ({}, ["--listen", "nowhere"], "write IP:PORT"),
+        ({"LEMAN_PEERS__EXECUTOR": ""}, ["--listen", "127.0.0.1:7000"], "where the services are is not known"),
         ({"LEMAN_PEERS__TLS_CERT": "/c", "LEMAN_PEERS__TLS_KEY": "/k"}, ["--listen", "127.0.0.1:7000"], "TLS_CA"),
         ({"LEMAN_SERVER__TLS_CERT": "/c"}, ["--listen", "127.0.0.1:7000"], "LEMAN_SERVER__TLS_KEY"),
         *(

@@ -23,6 +23,7 @@ from leman_core.server.request_locations import PathsAlone, RegisteredDatabases,
 from leman_core.settings import Server
 from leman_core.storage.locations import is_database_name
 from leman_internal.v1 import submission_pb2
+from leman_planner.database_service import DatabaseServicer
 
 
 class Kept:
@@ -301,3 +302,36 @@ def test_settings_that_make_no_sense(settings):
     with pytest.raises(LemanError) as caught:
         configured_names(Server(**settings))
     assert caught.value.reason == "BAD_SETTING"
+
+
+MASK = "update_mask names what is changed: description, labels, limits"
+
+
+@pytest.mark.parametrize(
+    ("call", "request_", "reason", "told"),
+    [
+        ("UpdateDatabase", databases_pb2.UpdateDatabaseRequest(database={"name": "a"}), "BAD_UPDATE_MASK", MASK),
+        (
+            "UpdateDatabase",
+            databases_pb2.UpdateDatabaseRequest(database={"name": "a"}, update_mask={"paths": ["root"]}),
+            "BAD_UPDATE_MASK",
+            MASK,
+        ),
+        (
+            "UpdateDatabase",
+            databases_pb2.UpdateDatabaseRequest(update_mask={"paths": ["labels"]}),
+            "MISSING_FIELD",
+            r"database\.name is empty: fill it",
+        ),
+        (
+            "UnregisterDatabase",
+            databases_pb2.UnregisterDatabaseRequest(name="a"),
+            "MISSING_FIELD",
+            "request_id is empty",
+        ),
+    ],
+)
+def test_a_change_that_makes_no_sense_is_refused_before_the_registry_is_read(call, request_, reason, told):
+    with pytest.raises(InvalidArgument, match=told) as refused:
+        asyncio.run(getattr(DatabaseServicer(object(), None), call)(request_, None))
+    assert refused.value.reason == reason

@@ -76,3 +76,14 @@ def test_single_fields_are_no_inputs(uri):
     with pytest.raises(FailedPrecondition, match=r"'s\.b' cannot be read: .* packed struct.* whole column 's'"):
         arrow_types.check_readable_path(field.name, column.arrow)
     arrow_types.check_readable_path("s", column.arrow)
+
+
+def test_a_single_field_is_refused_as_an_input():
+    packed = pa.field("s", pa.struct([("a", pa.int32())]), metadata={"packed": "true"})
+    arrow_types.check_readable_path("s", packed)
+    arrow_types.check_readable_path("s.a", packed.remove_metadata())
+    with pytest.raises(
+        FailedPrecondition, match="Lance gives wrong values for single fields of a packed struct"
+    ) as refused:
+        arrow_types.check_readable_path("s.a", packed)
+    assert refused.value.reason == "TYPE_NOT_STORABLE"

@@ -6,8 +6,10 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from redis.exceptions import ConnectionError as RedisGone
 from structlog.testing import capture_logs
 
+from leman_core.model.service_errors import Unavailable
 from leman_executor.coordination.env_values import EnvValues
 
 ENV = {"API_KEY": "a-canary"}
@@ -50,3 +52,12 @@ def test_a_redis_without_a_password_is_warned_of_once_there_are_values(url, warn
         done(lambda: values.keep("j", ENV))
         done(lambda: values.keep("k", ENV))
     assert [entry["log_level"] for entry in logs] == ["warning"] * warnings
+
+
+def test_a_redis_that_is_away_does_not_count_as_one_without_the_values():
+    values = at("redis://h", {})
+    client: Any = values._client
+    client.get = AsyncMock(side_effect=RedisGone("refused"))
+    with pytest.raises(Unavailable, match="Redis does not say which environment a job has") as refused:
+        done(lambda: values.find("j"))
+    assert refused.value.reason == "STORE_UNAVAILABLE"

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import lance
 import msgspec
@@ -595,3 +596,11 @@ def test_records_of_ended_jobs_are_small_and_give_the_whole_job_again():
     assert (view.table, view.column) == ("v", None)
     fields = [JobRecord.of(dataclasses.replace(ended, job_id=f"job-{n}")) for n in range(2)]
     assert fields[0].table is fields[1].table
+
+
+def test_damage_in_the_tail_is_told_and_not_taken_for_its_end(monkeypatch):
+    entries = [SimpleNamespace(damage="", records=["a"]), SimpleNamespace(damage="3.bin is damaged", records=[])]
+    monkeypatch.setattr(stored_jobs, "tail_of", lambda _: SimpleNamespace(since=lambda: entries))
+    with pytest.raises(DataLoss, match=r"3\.bin is damaged") as refused:
+        stored_jobs.tail_records("/lake")
+    assert refused.value.reason == "RECORD_DAMAGED"

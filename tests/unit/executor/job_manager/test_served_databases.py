@@ -8,9 +8,10 @@ import json
 
 import pytest
 
-from leman_core.model.service_errors import Unavailable
+from leman_core.model.service_errors import InvalidArgument, Unavailable
+from leman_core.server.blocking import BlockingPool
 from leman_executor.manager import job_databases
-from leman_executor.manager.job_databases import follow_served
+from leman_executor.manager.job_databases import JobDatabases, follow_served
 
 
 class Manager:
@@ -88,3 +89,10 @@ def test_it_opens_each_once_and_warms_spark_once(tmp_path, say, following):
             assert warmed == [True]
 
     asyncio.run(scenario())
+
+
+def test_a_database_has_a_name():
+    databases = JobDatabases(BlockingPool(1, name="p"))
+    with pytest.raises(InvalidArgument, match="database is empty; give a path, uri or name") as refused:
+        databases.at("")
+    assert refused.value.reason == "BAD_DATABASE"

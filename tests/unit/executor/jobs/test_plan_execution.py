@@ -8,24 +8,36 @@ import itertools
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pyarrow as pa
 import pytest
 
 from leman_core.model.databases import StoreOptions
 from leman_core.model.job import ColumnCommit, FragmentOutcome, Job, JobState
-from leman_core.model.plan import BackfillSpec, FragmentTask, OutputField, Plan, PlanHeader, Reason, StagedFile
+from leman_core.model.plan import (
+    BackfillSpec,
+    FragmentTask,
+    OutputField,
+    Plan,
+    PlanHeader,
+    Reason,
+    StagedFile,
+    StaleInput,
+)
 from leman_core.model.row_positions import RowRange
-from leman_core.model.service_errors import PermissionDenied, Unavailable
+from leman_core.model.service_errors import Aborted, PermissionDenied, Unavailable
 from leman_core.model.table import TableField
 from leman_core.model.udf import UdfDefinition, UdfKind
 from leman_core.model.work import FragmentResult, ProgressReport, ServerAnswers, UnitFailure, UnitOutcome
 from leman_core.settings import Settings
 from leman_core.storage import object_stores
 from leman_executor.jobs.backfill_run import BackfillRun
+from leman_executor.jobs.columns_run import ColumnsRun
 from leman_executor.jobs.job_environment import JobEnvironment, task_slots_for
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.jobs.plan_execution import PlanExecution
+from leman_executor.refresh import refresh_run
 from leman_executor.scheduling.dispatcher import Cancelled
 from leman_executor.scheduling.local_runner import LocalRunner
 from leman_executor.scheduling.stalls import ReservationWaits
@@ -524,3 +536,42 @@ def test_why_a_job_plans_again_is_told_in_a_few_lines():
     assert long.startswith("planning again: it cannot be read: /lake/t.lance")
     assert long.endswith(" …")
     assert len(long) < 330
+
+
+def again_and_again(kind: type, method: str, message: str, **parts: Any) -> str:
+    """What `_after_inputs` of a run raises whose inputs are stale after each plan; how often they were computed."""
+    stale = (StaleInput("x", 5),)
+    query = SimpleNamespace(database="/lake", table="t")
+    plan = SimpleNamespace(header=SimpleNamespace(stale_inputs=stale), stale_inputs=stale, definition=query)
+    plan.definition = SimpleNamespace(query=query, source_uri="/lake/t.lance")
+    inputs = SimpleNamespace(compute=AsyncMock())
+    run = SimpleNamespace(
+        _computes_inputs=lambda _: True,
+        _inputs=inputs,
+        _check_stop=None,
+        status=SimpleNamespace(job=JOB, metrics=SimpleNamespace(inputs_computed=lambda _: None)),
+        plan=AsyncMock(return_value=plan),
+        **parts,
+    )
+    with pytest.raises(Aborted, match=message) as refused:
+        asyncio.run(getattr(kind, method)(run, plan))
+    assert inputs.compute.await_count == run.plan.await_count > 1
+    return refused.value.reason
+
+
+def test_inputs_that_become_stale_as_fast_as_they_are_computed_end_the_job(monkeypatch):
+    told = "becomes stale again as soon as it is computed: others write to the"
+    assert again_and_again(BackfillRun, "_after_inputs", told) == "NO_PROGRESS"
+    monkeypatch.setattr(refresh_run, "begin_attempt_at", AsyncMock())
+    work = SimpleNamespace(services=SimpleNamespace(commits=None), spec=SimpleNamespace(concurrency=0), check=None)
+    told = "becomes stale again as soon as it is computed, as others write to its"
+    assert again_and_again(refresh_run.RefreshRun, "_after_inputs", told, _work=work) == "NO_PROGRESS"
+
+
+def test_columns_that_wait_for_each_other_end_the_job():
+    column = SimpleNamespace(name="y", waits={"z"}, plan=None, ended=False)
+    other = SimpleNamespace(name="z", waits={"y"}, plan=None, ended=False)
+    run = SimpleNamespace(_open=[column, other], _check_stop=lambda: None, _plan_missing=AsyncMock())
+    with pytest.raises(Aborted, match="Each column waits for another one") as refused:
+        asyncio.run(ColumnsRun._work(run))
+    assert refused.value.reason == "NO_PROGRESS"

@@ -13,13 +13,14 @@ import pytest
 
 from leman_core.model.job import Job, JobState
 from leman_core.model.plan import BackfillSpec, StaleInput
-from leman_core.model.service_errors import Aborted
+from leman_core.model.service_errors import Aborted, InvalidArgument
 from leman_core.model.view import RefreshSpec
 from leman_core.model.view_metadata import identity
 from leman_core.model.work import UnitFailure
 from leman_core.storage.lance_tables import INCARNATION_KEY, LanceTables
 from leman_executor.jobs.backfill_run import BackfillRun, InputColumns
 from leman_executor.jobs.job_status import JobStatus
+from leman_executor.manager.job_admission import RetryOptions, retry_spec
 from leman_executor.refresh import refresh_work
 from tests.unit.executor.jobs.test_plan_execution import JOB, Commits, SilentSpark, services_of
 
@@ -116,3 +117,9 @@ def test_a_source_without_an_incarnation_is_known_by_the_files_of_the_very_versi
     assert not refresh_work.is_source_replaced(refresh_of(source, 1, known))
     lance.write_dataset(pa.table({"x": [1]}), source.uri, mode="overwrite")
     assert refresh_work.is_source_replaced(refresh_of(source, 3, known))
+
+
+def test_a_retry_that_keeps_values_needs_the_function_for_the_others():
+    with pytest.raises(InvalidArgument, match="keep_others and a version need") as refused:
+        asyncio.run(retry_spec(None, replace(JOB, state=JobState.DONE), RetryOptions(job_id="j", keep_others=True)))
+    assert refused.value.reason == "BAD_REQUEST"

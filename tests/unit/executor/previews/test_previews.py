@@ -19,8 +19,12 @@ from google.protobuf.duration_pb2 import Duration
 import leman
 from leman.functions import FunctionServer
 from leman.v1 import jobs_pb2
+from leman_core.functions.function_definitions import FunctionPolicy
 from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, ResourceExhausted
 from leman_core.model.udf import ErrorAction, ErrorPolicy, ErrorRule, RemoteFunction, UdfKind
+from leman_executor.api.convert_jobs import preview_from_proto
+from leman_executor.jobs import function_previews
+from leman_executor.jobs.function_previews import PreviewPool, PreviewRecord, check_sent_code
 from tests.unit.executor.previews.preview_helpers import Trial
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's part is Linux's")
@@ -434,3 +438,47 @@ def test_an_expression_refuses_variables(preview):
     with pytest.raises(FailedPrecondition) as caught:
         preview(None, udf={"kind": UdfKind.SQL, "sql_expression": "n + 1"}, env={"API_KEY": "x"})
     assert caught.value.reason == "ENV_NOT_USABLE"
+
+
+def test_a_bundle_needs_its_definition_and_has_a_bound():
+    with pytest.raises(InvalidArgument, match="a bundle belongs to a definition with its digest") as refused:
+        preview_from_proto(jobs_pb2.PreviewFunctionRequest(bundle=b"code"))
+    assert (refused.value.reason, refused.value.field) == ("BAD_REQUEST", "bundle")
+    asked = jobs_pb2.PreviewFunctionRequest(bundle=b"code")
+    asked.definition.python_bundle.sha256 = "0" * 64
+    request = preview_from_proto(asked)
+    check_sent_code(request, FunctionPolicy(max_bundle_bytes=4))
+    with pytest.raises(InvalidArgument, match="The bundle has 4 bytes, 3 are allowed") as refused:
+        check_sent_code(request, FunctionPolicy(max_bundle_bytes=3))
+    assert refused.value.reason == "BUNDLE_TOO_LARGE"
+
+
+def test_previews_beyond_the_bound_are_refused(preview, monkeypatch):
+    assert outputs(preview(lambda n: n, rows=1)) == [0]
+    monkeypatch.setattr(function_previews, "_MOST_AT_ONCE", 0)
+    with pytest.raises(ResourceExhausted, match="previews are at work: try again later") as refused:
+        preview(lambda n: n, rows=1)
+    assert refused.value.reason == "TOO_MANY_CALLS"
+
+
+def test_a_python_that_runs_no_pool_is_told(loop):
+    pool = PreviewPool(python="/bin/false", variables={})
+
+    async def connect() -> None:
+        reader, writer = await pool._connect("preview-1")
+        try:
+            await pool._next(reader)
+        finally:
+            writer.close()
+
+    with pytest.raises(FailedPrecondition, match="does not run the processes of functions") as refused:
+        loop.run(connect())
+    assert refused.value.reason == "WORKER_PYTHON_UNUSABLE"
+
+
+def test_a_process_that_ends_before_it_has_rows_is_no_fault_of_a_row():
+    record = PreviewRecord.__new__(PreviewRecord)
+    record._calling, record.printed_bytes, record.found, record.set_up_seconds = None, 0, None, None
+    with pytest.raises(FailedPrecondition, match="it ended while no row was at hand") as refused:
+        record.process_ended("it ended")
+    assert refused.value.reason == "WORKER_LOST"

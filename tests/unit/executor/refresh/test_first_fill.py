@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
+from unittest.mock import AsyncMock
 
 import numpy as np
 import pytest
 
 from leman_core.model.service_errors import Aborted, FailedPrecondition, Internal, Unavailable
-from leman_executor.refresh import first_fill, view_writer
+from leman_core.model.view import RefreshMode
+from leman_executor.refresh import first_fill, refresh_work, view_writer
 from leman_executor.refresh.first_fill import FirstFill
+from leman_executor.refresh.refresh_run import RefreshRun
+from leman_executor.refresh.refresh_work import FirstFailures
 
 
 @pytest.mark.parametrize(
@@ -58,3 +62,46 @@ def test_a_fill_that_leaves_rows_without_values_is_a_bug_and_keeps_the_scratch_t
     with pytest.raises(Internal, match="1 fragments of the scratch table") as caught:
         asyncio.run(FirstFill(Work()).run(plan))
     assert caught.value.reason == "SCRATCH_TABLE_INCOMPLETE"
+
+
+def test_a_view_that_others_refresh_again_and_again_ends_the_job(monkeypatch):
+    monkeypatch.setattr(refresh_work, "retry_in_thread", AsyncMock(return_value={"y": np.array([3])}))
+    functions = (SimpleNamespace(column=SimpleNamespace(name="y")),)
+    plan = SimpleNamespace(functions=functions, definition=SimpleNamespace(failed=SimpleNamespace(file="")))
+    failures = SimpleNamespace(_plan=plan, _commit=AsyncMock(return_value=False))
+    with pytest.raises(Aborted, match="other refreshes of the view were faster again and again") as refused:
+        asyncio.run(FirstFailures.note(failures, None, np.array([3, 4]), [0]))
+    assert refused.value.reason == "VIEW_CHANGED"
+    assert failures._commit.await_count > 1
+
+
+def test_a_view_that_moves_on_at_each_step_ends_the_job():
+    plan = SimpleNamespace(mode=RefreshMode.INCREMENTAL)
+    run = SimpleNamespace(
+        _work=SimpleNamespace(check=lambda: None),
+        _after_inputs=AsyncMock(return_value=plan),
+        _refused=False,
+        _step=AsyncMock(side_effect=Aborted("VIEW_CHANGED", "another refresh was faster")),
+        status=SimpleNamespace(replans=lambda _: None),
+        plan=AsyncMock(return_value=plan),
+    )
+    with pytest.raises(Aborted, match="keeps changing under the refresh: another refresh was faster") as refused:
+        asyncio.run(RefreshRun._bring_up_to_date(run, plan))
+    assert refused.value.reason == "VIEW_CHANGED"
+
+
+def test_a_fragment_that_is_refused_ends_the_fill(monkeypatch):
+    refusal = SimpleNamespace(fragment_id=0, committed=False, reason="FRAGMENT_GONE", message="it was compacted")
+    monkeypatch.setattr(first_fill, "retry_unavailable", AsyncMock(return_value=(None, [refusal])))
+    work = SimpleNamespace(
+        journal=SimpleNamespace(asking=AsyncMock()),
+        services=SimpleNamespace(commits=SimpleNamespace(fill_placeholders=None)),
+        status=SimpleNamespace(job=SimpleNamespace(this_attempt=None)),
+        metrics=SimpleNamespace(commit_seconds=0.0),
+    )
+    fill = FirstFill(work)
+    monkeypatch.setattr(fill, "_note", lambda *_: None)
+    plan = SimpleNamespace(uri="/v.lance", version=1)
+    with pytest.raises(Aborted, match="it was compacted") as refused:
+        asyncio.run(fill._commit(plan, 1, [(0, SimpleNamespace(unset=3))], ["file"]))
+    assert refused.value.reason == "FRAGMENT_GONE"

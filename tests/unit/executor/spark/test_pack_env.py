@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from leman_core.model.service_errors import FailedPrecondition
 from leman_executor.spark import pack_env
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -83,3 +84,11 @@ def test_everything_that_is_installed_is_in_it_also_what_has_folders_called_like
     site = Path(sysconfig.get_path("purelib"))
     installed = {path.name for path in site.iterdir() if (path / "__init__.py").is_file()}
     assert installed <= top
+
+
+def test_a_conda_environment_is_left_to_conda_pack(tmp_path, monkeypatch):
+    (tmp_path / "conda-meta").mkdir()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(FailedPrecondition, match="pack it with conda-pack") as refused:
+        pack_env.pack(tmp_path / "env.tar.gz")
+    assert refused.value.reason == "NOT_PACKABLE"

@@ -81,8 +81,9 @@ def test_a_folder_of_another_name_is_not_traced(tmp_path):
 def test_a_folder_that_spark_would_misread(tmp_path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     wanted = name if name == "relative" else str(tmp_path / name)
-    with pytest.raises(InvalidArgument, match="SCRATCH_DIR"):
+    with pytest.raises(InvalidArgument, match="Spark needs an absolute path without spaces and commas") as refused:
         TempFolder.make(wanted)
+    assert refused.value.reason == "BAD_SETTING"
     monkeypatch.setattr("tempfile.gettempdir", lambda: wanted)
     assert TempFolder.make("") is None, "the system's own is used as it is"
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 from leman_core.model.databases import StoreOptions
-from leman_core.model.work import FragmentWork, WorkUnit
+from leman_core.model.service_errors import FailedPrecondition
+from leman_core.model.work import FragmentWork, UnitOutcome, WorkUnit
 from leman_core.storage import object_stores
+from leman_executor.worker import process_environment, worker_loop
 from leman_executor.worker.worker_link import Alive, PlainLink, TlsLink, executor_tls, framed
-from leman_executor.worker.worker_loop import ExecutorConnection
+from leman_executor.worker.worker_loop import ExecutorConnection, WorkerState
 from tests.unit.executor.manager_helpers import TASK
 
 
@@ -84,3 +87,18 @@ def test_a_link_over_tls_sends_while_it_waits_and_carries_large_messages():
         served.result(20)
         assert b"".join(heard) == large * 2
         assert link.receive(1) == b"", "the end"
+
+
+def test_a_unit_whose_function_closed_the_worker_s_descriptors_has_failed(monkeypatch):
+    outcome = UnitOutcome("u", ())
+    monkeypatch.setattr(worker_loop, "UnitRunner", lambda *_, **__: SimpleNamespace(run=lambda: outcome))
+    state = SimpleNamespace(_context=None, _store=None, _reservations=None, _errors=None)
+    unit = SimpleNamespace(unit_id="u")
+    assert WorkerState.run(state, unit, None) is outcome
+
+    def closed() -> None:
+        raise FailedPrecondition("WORKER_LOST", "descriptor 1 is closed")
+
+    monkeypatch.setattr(process_environment, "check_descriptors", closed)
+    failure = WorkerState.run(state, unit, None).failure
+    assert (failure.reason, failure.message) == ("WORKER_LOST", "descriptor 1 is closed")
