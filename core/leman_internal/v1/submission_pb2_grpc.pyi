@@ -69,7 +69,7 @@ class CommitSubmissionServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
 
 @_typing.type_check_only
@@ -113,7 +113,7 @@ class CommitSubmissionServiceAsyncStub(CommitSubmissionServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
 
 class CommitSubmissionServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -160,7 +160,7 @@ class CommitSubmissionServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
 def add_CommitSubmissionServiceServicer_to_server(servicer: CommitSubmissionServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

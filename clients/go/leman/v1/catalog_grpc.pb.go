@@ -176,7 +176,7 @@ type CatalogServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -218,7 +218,7 @@ type CatalogServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -232,7 +232,7 @@ type CatalogServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DescribeTable(ctx context.Context, in *DescribeTableRequest, opts ...grpc.CallOption) (*DescribeTableResponse, error)
 	// The tables of a database, by name.
 	//
@@ -273,7 +273,7 @@ type CatalogServiceClient interface {
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
 	CreateMaterializedView(ctx context.Context, in *CreateMaterializedViewRequest, opts ...grpc.CallOption) (*CreateMaterializedViewResponse, error)
 	// A view: its query, source, recorded source version and counts.
 	//
@@ -284,7 +284,7 @@ type CatalogServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	GetMaterializedView(ctx context.Context, in *GetMaterializedViewRequest, opts ...grpc.CallOption) (*GetMaterializedViewResponse, error)
 	// The views of a database, by name. A database does not know which of its tables are views: they are looked at one
 	// after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
@@ -332,7 +332,7 @@ type CatalogServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
 	AlterMaterializedView(ctx context.Context, in *AlterMaterializedViewRequest, opts ...grpc.CallOption) (*AlterMaterializedViewResponse, error)
@@ -612,7 +612,7 @@ type CatalogServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -654,7 +654,7 @@ type CatalogServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -668,7 +668,7 @@ type CatalogServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DescribeTable(context.Context, *DescribeTableRequest) (*DescribeTableResponse, error)
 	// The tables of a database, by name.
 	//
@@ -709,7 +709,7 @@ type CatalogServiceServer interface {
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
 	CreateMaterializedView(context.Context, *CreateMaterializedViewRequest) (*CreateMaterializedViewResponse, error)
 	// A view: its query, source, recorded source version and counts.
 	//
@@ -720,7 +720,7 @@ type CatalogServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	GetMaterializedView(context.Context, *GetMaterializedViewRequest) (*GetMaterializedViewResponse, error)
 	// The views of a database, by name. A database does not know which of its tables are views: they are looked at one
 	// after the other, at most 256 in a call, so that a page may hold fewer views than were asked for, or none, although
@@ -768,7 +768,7 @@ type CatalogServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	//   - `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
 	AlterMaterializedView(context.Context, *AlterMaterializedViewRequest) (*AlterMaterializedViewResponse, error)

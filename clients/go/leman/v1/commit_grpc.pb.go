@@ -69,7 +69,7 @@ type CommitServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	GetCommit(ctx context.Context, in *GetCommitRequest, opts ...grpc.CallOption) (*GetCommitResponse, error)
 	// Leman's commits in a table's history, newest first.
 	//
@@ -80,7 +80,7 @@ type CommitServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	ListCommits(ctx context.Context, in *ListCommitsRequest, opts ...grpc.CallOption) (*ListCommitsResponse, error)
 	// Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
 	// and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
@@ -94,7 +94,7 @@ type CommitServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	CollectGarbage(ctx context.Context, in *CollectGarbageRequest, opts ...grpc.CallOption) (*CollectGarbageResponse, error)
 	// Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
 	// computed. A refresh that runs fails. Its source and its functions stay.
@@ -109,7 +109,7 @@ type CommitServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DropView(ctx context.Context, in *DropViewRequest, opts ...grpc.CallOption) (*DropViewResponse, error)
 	// Reads all that a database keeps and compares it with the digests that were written with it: functions and their
 	// bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
@@ -138,7 +138,7 @@ type CommitServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	OptimizeIndices(ctx context.Context, in *OptimizeIndicesRequest, opts ...grpc.CallOption) (*OptimizeIndicesResponse, error)
 }
 
@@ -261,7 +261,7 @@ type CommitServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	GetCommit(context.Context, *GetCommitRequest) (*GetCommitResponse, error)
 	// Leman's commits in a table's history, newest first.
 	//
@@ -272,7 +272,7 @@ type CommitServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	ListCommits(context.Context, *ListCommitsRequest) (*ListCommitsResponse, error)
 	// Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
 	// and deletes those that nothing can need any more and that are old enough. What a version, tag or branch of the
@@ -286,7 +286,7 @@ type CommitServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	CollectGarbage(context.Context, *CollectGarbageRequest) (*CollectGarbageResponse, error)
 	// Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
 	// computed. A refresh that runs fails. Its source and its functions stay.
@@ -301,7 +301,7 @@ type CommitServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DropView(context.Context, *DropViewRequest) (*DropViewResponse, error)
 	// Reads all that a database keeps and compares it with the digests that were written with it: functions and their
 	// bundles, metadata of columns and views, job history, checkpoints, fragment records, and every file that was
@@ -330,7 +330,7 @@ type CommitServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	OptimizeIndices(context.Context, *OptimizeIndicesRequest) (*OptimizeIndicesResponse, error)
 	mustEmbedUnimplementedCommitServiceServer()
 }

@@ -290,7 +290,8 @@ const (
 	ErrorReason_UDF_DIGEST_MISMATCH ErrorReason = 98
 	// The function raised, and the error policy says that the job fails; see `ListJobErrors`.
 	ErrorReason_UDF_FAILED ErrorReason = 99
-	// Workers cannot load the function; do what the message says, or run the job again with another one.
+	// Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
+	// with another one.
 	ErrorReason_UDF_NOT_LOADABLE ErrorReason = 100
 	// Workers run another Python than the bundle's; make the bundle with theirs.
 	ErrorReason_UDF_PYTHON_MISMATCH ErrorReason = 101
@@ -397,7 +398,8 @@ const (
 	ErrorReason_RECORD_DAMAGED ErrorReason = 145
 	// The registration of a database is not what was written; register it again.
 	ErrorReason_REGISTRATION_DAMAGED ErrorReason = 173
-	// The table's manifest cannot be decoded; restore the file that the message names.
+	// A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
+	// names.
 	ErrorReason_TABLE_DAMAGED ErrorReason = 146
 	// The stored function is damaged; register it again, which heals it.
 	ErrorReason_UDF_DAMAGED ErrorReason = 147
@@ -423,7 +425,8 @@ const (
 	ErrorReason_TOKEN_REQUIRED ErrorReason = 155
 	// The services run no functions of this kind, or not this one; use another one.
 	ErrorReason_UDF_NOT_ALLOWED ErrorReason = 156
-	// Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
+	// The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+	// services do not offer (docs/flight.md).
 	ErrorReason_CALL_NOT_OFFERED ErrorReason = 178
 	// Streams of requests are spoken over gRPC only.
 	ErrorReason_CLIENT_STREAM ErrorReason = 157

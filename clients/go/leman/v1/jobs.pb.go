@@ -421,8 +421,8 @@ type Job struct {
 	//     function or the policy. The details tell the row.
 	//   - WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
 	//     the function's timeout; as for UDF_FAILED, or give the workers more memory.
-	//   - UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-	//     imports, or register it again.
+	//   - UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+	//     process meanwhile; install what it imports, or mend it and register it again.
 	//   - FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
 	//     says, then run it again. No row is to blame.
 	//   - ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -485,7 +485,8 @@ type Job struct {
 	StartTime *timestamppb.Timestamp `protobuf:"bytes,22,opt,name=start_time,json=startTime,proto3" json:"start_time,omitempty"`
 	// When it ended; unset: it has not ended.
 	EndTime *timestamppb.Timestamp `protobuf:"bytes,23,opt,name=end_time,json=endTime,proto3" json:"end_time,omitempty"`
-	// The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+	// The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+	// name, who is anonymous or has the one token of the settings.
 	Initiator string `protobuf:"bytes,24,opt,name=initiator,proto3" json:"initiator,omitempty"`
 	// When a job that waits will have its turn, if no other comes before it: from the rows that running jobs have left and
 	// the rate that is measured of each; for those that wait before it, from their planned rows and what a row of the same

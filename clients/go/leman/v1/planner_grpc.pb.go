@@ -82,7 +82,7 @@ type PlannerServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainPlan(ctx context.Context, in *ExplainPlanRequest, opts ...grpc.CallOption) (*ExplainPlanResponse, error)
 	// What a refresh of a view would do, and why: a dry run, from manifests alone.
@@ -107,7 +107,7 @@ type PlannerServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainRefresh(ctx context.Context, in *ExplainRefreshRequest, opts ...grpc.CallOption) (*ExplainRefreshResponse, error)
 	// Tells rows that are computed, that failed and that were never computed apart, in the latest version.
@@ -121,7 +121,7 @@ type PlannerServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
 	//     alter the column.
@@ -228,7 +228,7 @@ type PlannerServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainPlan(context.Context, *ExplainPlanRequest) (*ExplainPlanResponse, error)
 	// What a refresh of a view would do, and why: a dry run, from manifests alone.
@@ -253,7 +253,7 @@ type PlannerServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
 	ExplainRefresh(context.Context, *ExplainRefreshRequest) (*ExplainRefreshResponse, error)
 	// Tells rows that are computed, that failed and that were never computed apart, in the latest version.
@@ -267,7 +267,7 @@ type PlannerServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
 	//   - `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
 	//     alter the column.

@@ -90,7 +90,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
 	ReadRows(ctx context.Context, in *ReadRowsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ReadRowsResponse], error)
 	// Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
@@ -143,7 +143,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	AppendRows(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[AppendRowsRequest, AppendRowsResponse], error)
 	// Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 	//
@@ -163,7 +163,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DeleteRows(ctx context.Context, in *DeleteRowsRequest, opts ...grpc.CallOption) (*DeleteRowsResponse, error)
 	// Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
 	// the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
@@ -193,7 +193,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	UpdateRows(ctx context.Context, in *UpdateRowsRequest, opts ...grpc.CallOption) (*UpdateRowsResponse, error)
 	// Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
 	// one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
@@ -230,7 +230,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	MergeRows(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[MergeRowsRequest, MergeRowsResponse], error)
 	// Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
 	// registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
@@ -269,7 +269,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	RenameTable(ctx context.Context, in *RenameTableRequest, opts ...grpc.CallOption) (*RenameTableResponse, error)
 	// Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
 	// adds computed ones.
@@ -291,7 +291,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	AddPlainColumns(ctx context.Context, in *AddPlainColumnsRequest, opts ...grpc.CallOption) (*AddPlainColumnsResponse, error)
 	// Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
 	// computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
@@ -315,7 +315,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DropColumns(ctx context.Context, in *DropColumnsRequest, opts ...grpc.CallOption) (*DropColumnsResponse, error)
 	// Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
 	// columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
@@ -340,7 +340,7 @@ type TableServiceClient interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	AlterPlainColumns(ctx context.Context, in *AlterPlainColumnsRequest, opts ...grpc.CallOption) (*AlterPlainColumnsResponse, error)
 }
 
@@ -535,7 +535,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	//   - `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
 	ReadRows(*ReadRowsRequest, grpc.ServerStreamingServer[ReadRowsResponse]) error
 	// Makes a table without rows. Metadata of the schema that is Leman's own (`leman::…`) is left out: it belongs to the
@@ -588,7 +588,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	AppendRows(grpc.ClientStreamingServer[AppendRowsRequest, AppendRowsResponse]) error
 	// Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
 	//
@@ -608,7 +608,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DeleteRows(context.Context, *DeleteRowsRequest) (*DeleteRowsResponse, error)
 	// Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
 	// the end of the table; their row ids stay, where they are stable. Computed columns that rest on a changed column, near
@@ -638,7 +638,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	UpdateRows(context.Context, *UpdateRowsRequest) (*UpdateRowsResponse, error)
 	// Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
 	// one version of the table, once the stream has ended. It is sent what AppendRows is sent. A row that is updated moves,
@@ -675,7 +675,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	MergeRows(grpc.ClientStreamingServer[MergeRowsRequest, MergeRowsResponse]) error
 	// Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
 	// registered functions. With `force`, jobs of the table that run fail, and views of it keep their rows and cannot be
@@ -714,7 +714,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	RenameTable(context.Context, *RenameTableRequest) (*RenameTableResponse, error)
 	// Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
 	// adds computed ones.
@@ -736,7 +736,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	AddPlainColumns(context.Context, *AddPlainColumnsRequest) (*AddPlainColumnsResponse, error)
 	// Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
 	// computed columns that read one of them keep their values and cannot be computed any more, views that do cannot be
@@ -760,7 +760,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	DropColumns(context.Context, *DropColumnsRequest) (*DropColumnsResponse, error)
 	// Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
 	// columns read, and into their checkpoints; views know columns by name. Another type is rewritten, with all values
@@ -785,7 +785,7 @@ type TableServiceServer interface {
 	//   - `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
 	//   - `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
 	//     Leman.
-	//   - `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+	//   - `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
 	AlterPlainColumns(context.Context, *AlterPlainColumnsRequest) (*AlterPlainColumnsResponse, error)
 	mustEmbedUnimplementedTableServiceServer()
 }

@@ -176,7 +176,7 @@ class CatalogServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -219,7 +219,7 @@ class CatalogServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -234,7 +234,7 @@ class CatalogServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     ListTables: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListTablesRequest, _catalog_pb2.ListTablesResponse]
     """The tables of a database, by name.
@@ -277,7 +277,7 @@ class CatalogServiceStub:
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
-    * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
     """
     GetMaterializedView: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]
     """A view: its query, source, recorded source version and counts.
@@ -289,7 +289,7 @@ class CatalogServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     ListMaterializedViews: _grpc.UnaryUnaryMultiCallable[_catalog_pb2.ListMaterializedViewsRequest, _catalog_pb2.ListMaterializedViewsResponse]
     """The views of a database, by name. A database does not know which of its tables are views: they are looked at one
@@ -339,7 +339,7 @@ class CatalogServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
     """
@@ -492,7 +492,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -535,7 +535,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -550,7 +550,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     ListTables: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListTablesRequest, _catalog_pb2.ListTablesResponse]  # type: ignore[assignment]
     """The tables of a database, by name.
@@ -593,7 +593,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
-    * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
     """
     GetMaterializedView: _aio.UnaryUnaryMultiCallable[_catalog_pb2.GetMaterializedViewRequest, _catalog_pb2.GetMaterializedViewResponse]  # type: ignore[assignment]
     """A view: its query, source, recorded source version and counts.
@@ -605,7 +605,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     ListMaterializedViews: _aio.UnaryUnaryMultiCallable[_catalog_pb2.ListMaterializedViewsRequest, _catalog_pb2.ListMaterializedViewsResponse]  # type: ignore[assignment]
     """The views of a database, by name. A database does not know which of its tables are views: they are looked at one
@@ -655,7 +655,7 @@ class CatalogServiceAsyncStub(CatalogServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
     * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
     """
@@ -835,7 +835,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the table is in Lance's first file format; write it again.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -884,7 +884,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         * `FAILED_PRECONDITION` (TYPE_NOT_STORABLE): the table cannot hold the function's output; change the function.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
@@ -905,7 +905,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -960,7 +960,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         * `FAILED_PRECONDITION` (FILE_FORMAT_NOT_SUPPORTED): the source is in Lance's first file format; write it again.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
-        * `DATA_LOSS` (TABLE_DAMAGED): the source's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the source is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -978,7 +978,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -1040,7 +1040,7 @@ class CatalogServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the view or its source is not there; check the name, or restore the source.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
         * `DATA_LOSS` (UDF_DAMAGED): a stored function is not what was written; register it again, which heals it.
         """

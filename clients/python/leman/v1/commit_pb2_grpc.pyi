@@ -71,7 +71,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     ListCommits: _grpc.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]
     """Leman's commits in a table's history, newest first.
@@ -83,7 +83,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     CollectGarbage: _grpc.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]
     """Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
@@ -98,7 +98,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropView: _grpc.UnaryUnaryMultiCallable[_commit_pb2.DropViewRequest, _commit_pb2.DropViewResponse]
     """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
@@ -114,7 +114,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     VerifyDatabase: _grpc.UnaryStreamMultiCallable[_commit_pb2.VerifyDatabaseRequest, _commit_pb2.VerifyDatabaseResponse]
     """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
@@ -145,7 +145,7 @@ class CommitServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
 
 @_typing.type_check_only
@@ -191,7 +191,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     ListCommits: _aio.UnaryUnaryMultiCallable[_commit_pb2.ListCommitsRequest, _commit_pb2.ListCommitsResponse]  # type: ignore[assignment]
     """Leman's commits in a table's history, newest first.
@@ -203,7 +203,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     CollectGarbage: _aio.UnaryUnaryMultiCallable[_commit_pb2.CollectGarbageRequest, _commit_pb2.CollectGarbageResponse]  # type: ignore[assignment]
     """Says what each of Leman's files next to a table's data is for: checkpoints, fragment records, staged column files;
@@ -218,7 +218,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropView: _aio.UnaryUnaryMultiCallable[_commit_pb2.DropViewRequest, _commit_pb2.DropViewResponse]  # type: ignore[assignment]
     """Removes a view: its rows, its history, what is stored beside them, and the hidden tables in which its refreshes
@@ -234,7 +234,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     VerifyDatabase: _aio.UnaryStreamMultiCallable[_commit_pb2.VerifyDatabaseRequest, _commit_pb2.VerifyDatabaseResponse]  # type: ignore[assignment]
     """Reads all that a database keeps and compares it with the digests that were written with it: functions and their
@@ -265,7 +265,7 @@ class CommitServiceAsyncStub(CommitServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
 
 class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -314,7 +314,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -332,7 +332,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -353,7 +353,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -375,7 +375,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -418,7 +418,7 @@ class CommitServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
 def add_CommitServiceServicer_to_server(servicer: CommitServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -306,7 +306,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     UDF_FAILED: _ErrorReason.ValueType  # 99
     """The function raised, and the error policy says that the job fails; see `ListJobErrors`."""
     UDF_NOT_LOADABLE: _ErrorReason.ValueType  # 100
-    """Workers cannot load the function; do what the message says, or run the job again with another one."""
+    """Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
+    with another one.
+    """
     UDF_PYTHON_MISMATCH: _ErrorReason.ValueType  # 101
     """Workers run another Python than the bundle's; make the bundle with theirs."""
     UDF_TIMEOUT: _ErrorReason.ValueType  # 102
@@ -428,7 +430,9 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     REGISTRATION_DAMAGED: _ErrorReason.ValueType  # 173
     """The registration of a database is not what was written; register it again."""
     TABLE_DAMAGED: _ErrorReason.ValueType  # 146
-    """The table's manifest cannot be decoded; restore the file that the message names."""
+    """A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
+    names.
+    """
     UDF_DAMAGED: _ErrorReason.ValueType  # 147
     """The stored function is damaged; register it again, which heals it."""
     VIEW_DAMAGED: _ErrorReason.ValueType  # 148
@@ -461,7 +465,8 @@ class _ErrorReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorReas
     CALL_NOT_OFFERED: _ErrorReason.ValueType  # 178
     """Not built, or not here. UNIMPLEMENTED.
 
-    Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
+    The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+    services do not offer (docs/flight.md).
     """
     CLIENT_STREAM: _ErrorReason.ValueType  # 157
     """Streams of requests are spoken over gRPC only."""
@@ -773,7 +778,9 @@ UDF_DIGEST_MISMATCH: ErrorReason.ValueType  # 98
 UDF_FAILED: ErrorReason.ValueType  # 99
 """The function raised, and the error policy says that the job fails; see `ListJobErrors`."""
 UDF_NOT_LOADABLE: ErrorReason.ValueType  # 100
-"""Workers cannot load the function; do what the message says, or run the job again with another one."""
+"""Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
+with another one.
+"""
 UDF_PYTHON_MISMATCH: ErrorReason.ValueType  # 101
 """Workers run another Python than the bundle's; make the bundle with theirs."""
 UDF_TIMEOUT: ErrorReason.ValueType  # 102
@@ -895,7 +902,9 @@ RECORD_DAMAGED: ErrorReason.ValueType  # 145
 REGISTRATION_DAMAGED: ErrorReason.ValueType  # 173
 """The registration of a database is not what was written; register it again."""
 TABLE_DAMAGED: ErrorReason.ValueType  # 146
-"""The table's manifest cannot be decoded; restore the file that the message names."""
+"""A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
+names.
+"""
 UDF_DAMAGED: ErrorReason.ValueType  # 147
 """The stored function is damaged; register it again, which heals it."""
 VIEW_DAMAGED: ErrorReason.ValueType  # 148
@@ -928,7 +937,8 @@ UDF_NOT_ALLOWED: ErrorReason.ValueType  # 156
 CALL_NOT_OFFERED: ErrorReason.ValueType  # 178
 """Not built, or not here. UNIMPLEMENTED.
 
-Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
+The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+services do not offer (docs/flight.md).
 """
 CLIENT_STREAM: ErrorReason.ValueType  # 157
 """Streams of requests are spoken over gRPC only."""

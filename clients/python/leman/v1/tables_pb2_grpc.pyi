@@ -87,7 +87,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
     """
     CreateTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]
@@ -142,7 +142,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DeleteRows: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DeleteRowsRequest, _tables_pb2.DeleteRowsResponse]
     """Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
@@ -163,7 +163,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     UpdateRows: _grpc.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]
     """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
@@ -194,7 +194,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     MergeRows: _grpc.StreamUnaryMultiCallable[_tables_pb2.MergeRowsRequest, _tables_pb2.MergeRowsResponse]
     """Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
@@ -232,7 +232,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropTable: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]
     """Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
@@ -273,7 +273,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     AddPlainColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AddPlainColumnsRequest, _tables_pb2.AddPlainColumnsResponse]
     """Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
@@ -296,7 +296,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.DropColumnsRequest, _tables_pb2.DropColumnsResponse]
     """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
@@ -321,7 +321,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     AlterPlainColumns: _grpc.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]
     """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
@@ -347,7 +347,7 @@ class TableServiceStub:
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
 
 @_typing.type_check_only
@@ -409,7 +409,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
     """
     CreateTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.CreateTableRequest, _tables_pb2.CreateTableResponse]  # type: ignore[assignment]
@@ -464,7 +464,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DeleteRows: _aio.UnaryUnaryMultiCallable[_tables_pb2.DeleteRowsRequest, _tables_pb2.DeleteRowsResponse]  # type: ignore[assignment]
     """Deletes rows. Their values stay in older versions of the table. Other commits of the table wait meanwhile.
@@ -485,7 +485,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     UpdateRows: _aio.UnaryUnaryMultiCallable[_tables_pb2.UpdateRowsRequest, _tables_pb2.UpdateRowsResponse]  # type: ignore[assignment]
     """Gives columns of rows other values, all of them or none, in one version of the table. The rows move to new fragments, at
@@ -516,7 +516,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     MergeRows: _aio.StreamUnaryMultiCallable[_tables_pb2.MergeRowsRequest, _tables_pb2.MergeRowsResponse]  # type: ignore[assignment]
     """Brings rows together with those of the table that have the same keys: updates, inserts and deletes, all or nothing, in
@@ -554,7 +554,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropTable: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropTableRequest, _tables_pb2.DropTableResponse]  # type: ignore[assignment]
     """Removes a table with all its versions, computed values and checkpoints. The history of its jobs stays, and so do
@@ -595,7 +595,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     AddPlainColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.AddPlainColumnsRequest, _tables_pb2.AddPlainColumnsResponse]  # type: ignore[assignment]
     """Adds columns that no function computes: all NULL, without writing data; all of them or none. CatalogService.AddColumns
@@ -618,7 +618,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     DropColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.DropColumnsRequest, _tables_pb2.DropColumnsResponse]  # type: ignore[assignment]
     """Drops columns, computed ones too: all of them or none. Their values stay in older versions of the table. With `force`,
@@ -643,7 +643,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
     AlterPlainColumns: _aio.UnaryUnaryMultiCallable[_tables_pb2.AlterPlainColumnsRequest, _tables_pb2.AlterPlainColumnsResponse]  # type: ignore[assignment]
     """Gives columns other names, types, or the right to be NULL: all of them or none. A new name follows into what computed
@@ -669,7 +669,7 @@ class TableServiceAsyncStub(TableServiceStub):
     * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
     * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
       Leman.
-    * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+    * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
     """
 
 class TableServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -734,7 +734,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         * `ABORTED` (TABLE_REPLACED): the table is not the one of the request's `incarnation`; start again.
         """
 
@@ -801,7 +801,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -828,7 +828,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -865,7 +865,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -909,7 +909,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -962,7 +962,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -991,7 +991,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -1022,7 +1022,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
     @_abc_1.abstractmethod
@@ -1054,7 +1054,7 @@ class TableServiceServicer(metaclass=_abc_1.ABCMeta):
         * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
         * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
           Leman.
-        * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+        * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
         """
 
 def add_TableServiceServicer_to_server(servicer: TableServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

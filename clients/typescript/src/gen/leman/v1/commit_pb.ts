@@ -1158,7 +1158,7 @@ export const CommitService: GenService<{
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
-   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
    *
    * @generated from rpc leman.v1.CommitService.GetCommit
    */
@@ -1177,7 +1177,7 @@ export const CommitService: GenService<{
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
-   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
    *
    * @generated from rpc leman.v1.CommitService.ListCommits
    */
@@ -1199,7 +1199,7 @@ export const CommitService: GenService<{
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
-   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
    *
    * @generated from rpc leman.v1.CommitService.CollectGarbage
    */
@@ -1222,7 +1222,7 @@ export const CommitService: GenService<{
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
-   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
    *
    * @generated from rpc leman.v1.CommitService.DropView
    */
@@ -1267,7 +1267,7 @@ export const CommitService: GenService<{
    * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
    * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
    *   Leman.
-   * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+   * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
    *
    * @generated from rpc leman.v1.CommitService.OptimizeIndices
    */

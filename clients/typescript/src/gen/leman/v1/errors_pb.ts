@@ -918,7 +918,8 @@ export enum ErrorReason {
   UDF_FAILED = 99,
 
   /**
-   * Workers cannot load the function; do what the message says, or run the job again with another one.
+   * Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
+   * with another one.
    *
    * @generated from enum value: UDF_NOT_LOADABLE = 100;
    */
@@ -1285,7 +1286,8 @@ export enum ErrorReason {
   REGISTRATION_DAMAGED = 173,
 
   /**
-   * The table's manifest cannot be decoded; restore the file that the message names.
+   * A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
+   * names.
    *
    * @generated from enum value: TABLE_DAMAGED = 146;
    */
@@ -1371,7 +1373,8 @@ export enum ErrorReason {
   UDF_NOT_ALLOWED = 156,
 
   /**
-   * Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
+   * The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+   * services do not offer (docs/flight.md).
    *
    * @generated from enum value: CALL_NOT_OFFERED = 178;
    */

@@ -1042,7 +1042,8 @@ public enum ErrorReason
   UDF_FAILED(99),
   /**
    * <pre>
-   * Workers cannot load the function; do what the message says, or run the job again with another one.
+   * Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
+   * with another one.
    * </pre>
    *
    * <code>UDF_NOT_LOADABLE = 100;</code>
@@ -1461,7 +1462,8 @@ public enum ErrorReason
   REGISTRATION_DAMAGED(173),
   /**
    * <pre>
-   * The table's manifest cannot be decoded; restore the file that the message names.
+   * A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
+   * names.
    * </pre>
    *
    * <code>TABLE_DAMAGED = 146;</code>
@@ -1559,7 +1561,8 @@ public enum ErrorReason
   UDF_NOT_ALLOWED(156),
   /**
    * <pre>
-   * Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
+   * The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+   * services do not offer (docs/flight.md).
    * </pre>
    *
    * <code>CALL_NOT_OFFERED = 178;</code>
@@ -2659,7 +2662,8 @@ public enum ErrorReason
   public static final int UDF_FAILED_VALUE = 99;
   /**
    * <pre>
-   * Workers cannot load the function; do what the message says, or run the job again with another one.
+   * Workers cannot load the function, or it ends their process meanwhile; do what the message says, or run the job again
+   * with another one.
    * </pre>
    *
    * <code>UDF_NOT_LOADABLE = 100;</code>
@@ -3078,7 +3082,8 @@ public enum ErrorReason
   public static final int REGISTRATION_DAMAGED_VALUE = 173;
   /**
    * <pre>
-   * The table's manifest cannot be decoded; restore the file that the message names.
+   * A file of the table, such as its manifest or a file of rows, is damaged or missing; restore the file that the message
+   * names.
    * </pre>
    *
    * <code>TABLE_DAMAGED = 146;</code>
@@ -3176,7 +3181,8 @@ public enum ErrorReason
   public static final int UDF_NOT_ALLOWED_VALUE = 156;
   /**
    * <pre>
-   * Arrow Flight has the call, and the services do not offer it; docs/flight.md lists those that they do.
+   * The service does not have the call: it is another service's, or of another release, or one of Arrow Flight that the
+   * services do not offer (docs/flight.md).
    * </pre>
    *
    * <code>CALL_NOT_OFFERED = 178;</code>

@@ -600,8 +600,8 @@ private static final long serialVersionUID = 0L;
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-   *   imports, or register it again.
+   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+   *   process meanwhile; install what it imports, or mend it and register it again.
    * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
    *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -635,8 +635,8 @@ private static final long serialVersionUID = 0L;
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-   *   imports, or register it again.
+   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+   *   process meanwhile; install what it imports, or mend it and register it again.
    * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
    *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -670,8 +670,8 @@ private static final long serialVersionUID = 0L;
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-   *   imports, or register it again.
+   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+   *   process meanwhile; install what it imports, or mend it and register it again.
    * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
    *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -1469,7 +1469,8 @@ java.lang.String defaultValue) {
   private volatile java.lang.Object initiator_ = "";
   /**
    * <pre>
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+   * name, who is anonymous or has the one token of the settings.
    * </pre>
    *
    * <code>string initiator = 24;</code>
@@ -1490,7 +1491,8 @@ java.lang.String defaultValue) {
   }
   /**
    * <pre>
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+   * name, who is anonymous or has the one token of the settings.
    * </pre>
    *
    * <code>string initiator = 24;</code>
@@ -3710,8 +3712,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3744,8 +3746,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3782,8 +3784,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3825,8 +3827,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3866,8 +3868,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3914,8 +3916,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3954,8 +3956,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -3989,8 +3991,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -4027,8 +4029,8 @@ java.lang.String defaultValue) {
      *   function or the policy. The details tell the row.
      * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
      *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-     *   imports, or register it again.
+     * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+     *   process meanwhile; install what it imports, or mend it and register it again.
      * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
      *   says, then run it again. No row is to blame.
      * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -6708,7 +6710,8 @@ java.lang.String defaultValue) {
     private java.lang.Object initiator_ = "";
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+     * name, who is anonymous or has the one token of the settings.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6728,7 +6731,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+     * name, who is anonymous or has the one token of the settings.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6749,7 +6753,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+     * name, who is anonymous or has the one token of the settings.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6766,7 +6771,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+     * name, who is anonymous or has the one token of the settings.
      * </pre>
      *
      * <code>string initiator = 24;</code>
@@ -6780,7 +6786,8 @@ java.lang.String defaultValue) {
     }
     /**
      * <pre>
-     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+     * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+     * name, who is anonymous or has the one token of the settings.
      * </pre>
      *
      * <code>string initiator = 24;</code>

@@ -135,8 +135,8 @@ public interface JobOrBuilder extends
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-   *   imports, or register it again.
+   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+   *   process meanwhile; install what it imports, or mend it and register it again.
    * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
    *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -167,8 +167,8 @@ public interface JobOrBuilder extends
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-   *   imports, or register it again.
+   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+   *   process meanwhile; install what it imports, or mend it and register it again.
    * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
    *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -199,8 +199,8 @@ public interface JobOrBuilder extends
    *   function or the policy. The details tell the row.
    * * WORKER_LOST, UDF_TIMEOUT: a row, or too many rows one after another, ended the worker that computed it, or overran
    *   the function's timeout; as for UDF_FAILED, or give the workers more memory.
-   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function; install what it
-   *   imports, or register it again.
+   * * UDF_NOT_LOADABLE, UDF_DIGEST_MISMATCH, UDF_PYTHON_MISMATCH: workers cannot load the function, or it ends their
+   *   process meanwhile; install what it imports, or mend it and register it again.
    * * FUNCTION_UNAVAILABLE, and what else begins with FUNCTION_: no server computes a remote function; do what the message
    *   says, then run it again. No row is to blame.
    * * ENV_LOST: an executor took the job over, and the values of `env` were in no memory any more; run it again with them.
@@ -742,7 +742,8 @@ java.lang.String defaultValue);
 
   /**
    * <pre>
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+   * name, who is anonymous or has the one token of the settings.
    * </pre>
    *
    * <code>string initiator = 24;</code>
@@ -751,7 +752,8 @@ java.lang.String defaultValue);
   java.lang.String getInitiator();
   /**
    * <pre>
-   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: anonymous.
+   * The name of the caller who asked for it, as the service knows callers (docs/security.md); empty: a caller without a
+   * name, who is anonymous or has the one token of the settings.
    * </pre>
    *
    * <code>string initiator = 24;</code>

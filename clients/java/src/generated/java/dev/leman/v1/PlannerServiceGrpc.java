@@ -252,7 +252,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -284,7 +284,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -305,7 +305,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
@@ -429,7 +429,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -462,7 +462,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -484,7 +484,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
@@ -571,7 +571,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -603,7 +603,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -624,7 +624,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
@@ -710,7 +710,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -742,7 +742,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -763,7 +763,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
@@ -849,7 +849,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -882,7 +882,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `PERMISSION_DENIED` (UDF_NOT_ALLOWED): the services run no functions of this kind; use another one.
      * </pre>
      */
@@ -904,7 +904,7 @@ public final class PlannerServiceGrpc {
      * * `NOT_FOUND` (TABLE_NOT_FOUND): the database has no such table; check the name.
      * * `FAILED_PRECONDITION` (TABLE_NOT_SUPPORTED): a later release of Lance wrote the table; use a later release of
      *   Leman.
-     * * `DATA_LOSS` (TABLE_DAMAGED): the table's manifest cannot be decoded; restore the file that the message names.
+     * * `DATA_LOSS` (TABLE_DAMAGED): a file of the table is damaged or missing; restore the file that the message names.
      * * `NOT_FOUND` (UDF_NOT_FOUND): the column's function is not registered; register it.
      * * `FAILED_PRECONDITION` (INPUT_COLUMN_MISSING): the table lost a column that the function reads; put it back, or
      *   alter the column.
