@@ -201,7 +201,7 @@ class Job(Shown):
     of the jobs in which `progress.rows_failed_before` rows failed, or some of those that were found stored, as far as
     history tells. `stale_indices`: indexes on what it wrote that left rows out when it ended: see
     `Table.optimize_indices`. `labels` and `priority`: what its caller
-    gave it; `initiator`: that caller's name, empty where it is anonymous. `start_time`: when it first had its turn;
+    gave it; `initiator`: that caller's name, empty where it has none. `start_time`: when it first had its turn;
     `end_time`: when it ended; None: it has not. `env_names`: the environment variables that it was given, whose values
     no one is told. `trace_id`: of its trace, in hex, where services are traced; else empty."""
 

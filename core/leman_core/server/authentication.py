@@ -56,6 +56,7 @@ from leman_core.server.callers import (
     FRONT,
     GRANTS,
     SERVICE,
+    UNNAMED,
     Caller,
     forwarded_caller,
     make_caller,
@@ -516,7 +517,7 @@ class Authenticator:
         server = settings.server
         own = server.token.get_secret_value()
         self._own = (
-            {hashlib.sha256(own.encode()).digest(): KnownToken(make_caller("token", "token", _EVERYTHING))}
+            {hashlib.sha256(own.encode()).digest(): KnownToken(make_caller(UNNAMED, "token", _EVERYTHING))}
             if own
             else {}
         )

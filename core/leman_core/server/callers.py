@@ -46,6 +46,8 @@ RANKS = {name.removeprefix("ROLE_").lower(): number for name, number in annotati
 SERVICE = annotations_pb2.Role.Name(annotations_pb2.ROLE_SERVICE).removeprefix("ROLE_").lower()
 #: What a caller is called, and said to have shown, who shows nothing.
 ANONYMOUS = "anonymous"
+#: What a caller is called who shows the token of the settings (`LEMAN_SERVER__TOKEN`), which has no name.
+UNNAMED = "token"
 #: Everything that settings, files and claims may name.
 GRANTS = (*RANKS, CODE)
 

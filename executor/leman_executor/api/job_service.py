@@ -23,7 +23,7 @@ from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import InvalidArgument, Unavailable
 from leman_core.model.view import RefreshSpec
 from leman_core.server.call_streams import preserialized
-from leman_core.server.callers import ANONYMOUS, current_caller
+from leman_core.server.callers import ANONYMOUS, UNNAMED, current_caller
 from leman_core.server.interceptors import Context
 from leman_core.server.paging import read_page
 from leman_core.server.request_messages import body_digest
@@ -351,8 +351,9 @@ def _attributes(request: jobs_pb2.CreateJobRequest | jobs_pb2.RetryJobRequest) -
 
 
 def _initiator() -> str:
+    """Return the name of the caller; empty where they have none."""
     caller = current_caller()
-    return "" if caller is None or caller.shown_by == ANONYMOUS else caller.name
+    return "" if caller is None or caller.name in {ANONYMOUS, UNNAMED} else caller.name
 
 
 def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:

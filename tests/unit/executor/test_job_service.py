@@ -20,6 +20,7 @@ from leman.v1 import catalog_pb2, jobs_pb2, jobs_pb2_grpc, planner_pb2
 from leman_core.model.plan import BackfillSpec
 from leman_core.model.service_errors import InvalidArgument
 from leman_core.model.work import RowError
+from leman_core.server.callers import ANONYMOUS, CURRENT, UNNAMED, make_caller
 from leman_core.server.server import start_server
 from leman_core.server.status import error_from_rpc
 from leman_core.settings import Executor as ExecutorSettings
@@ -32,7 +33,7 @@ from tests.unit.executor.manager_helpers import NO_OTHERS, NO_PREVIEWS, Executor
 State = jobs_pb2.Job.State
 DEADLINE = 60.0
 TOKEN = "0123456789abcdef"
-SETTINGS = Settings(server=Server(token=TOKEN), executor=ExecutorSettings(max_running_jobs=1, max_waiting_jobs=60))
+EXECUTOR = ExecutorSettings(max_running_jobs=1, max_waiting_jobs=60)
 
 
 class _Service:
@@ -75,8 +76,11 @@ class Caller:
 @contextlib.asynccontextmanager
 async def serving(folder: Path) -> AsyncIterator[Caller]:
     (folder / "_leman").mkdir()
-    executor, draining = Executor(folder, SETTINGS), asyncio.Event()
-    running = await start_server(SETTINGS, "executor", _Service(executor, draining), draining)
+    tokens = folder / "tokens.toml"
+    tokens.write_text(f'[[token]]\nname = "me"\ntoken = "{TOKEN}"\nroles = ["admin"]\n')
+    settings = Settings(server=Server(tokens_file=str(tokens)), executor=EXECUTOR)
+    executor, draining = Executor(folder, settings), asyncio.Event()
+    running = await start_server(settings, "executor", _Service(executor, draining), draining)
     try:
         credentials = grpc.aio.insecure_channel(f"127.0.0.1:{running.port}", interceptors=[_Token()])
         async with credentials as channel, asyncio.timeout(DEADLINE):
@@ -97,19 +101,31 @@ def test_jobs_are_found_by_what_is_known_of_them(tmp_path):
         async with serving(tmp_path) as caller:
             one = await caller.create(labels={"team": "red"}, priority=5)
             two = await caller.create("u", labels={"team": "blue", "run": "7"})
-            assert (one.labels["team"], one.priority, one.initiator) == ("red", 5, "token")
+            assert (one.labels["team"], one.priority, one.initiator) == ("red", 5, "me")
             assert await caller.ids() == [two.job_id, one.job_id]
             assert await caller.ids(labels={"run": "7"}) == await caller.ids(tables=["u"]) == [two.job_id]
             assert await caller.ids(states=[State.STATE_RUNNING]) == [one.job_id]
             assert await caller.ids(create_time_before=two.create_time) == [one.job_id]
             assert await caller.ids(create_time_from=two.create_time) == [two.job_id]
-            assert await caller.ids(initiator="token", column="y") == [two.job_id, one.job_id]
+            assert await caller.ids(initiator="me", column="y") == [two.job_id, one.job_id]
             assert await caller.ids(initiator="somebody") == await caller.ids(column="z") == []
             assert one.HasField("start_time")
             assert not two.HasField("start_time")
             assert not one.HasField("end_time")
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("name", "shown_by", "initiator"),
+    [("me", "token", "me"), (UNNAMED, "token", ""), (ANONYMOUS, ANONYMOUS, "")],
+)
+def test_a_caller_without_a_name_is_no_initiator(name, shown_by, initiator):
+    before = CURRENT.set(make_caller(name, shown_by, ["admin"]))
+    try:
+        assert job_service._initiator() == initiator
+    finally:
+        CURRENT.reset(before)
 
 
 def test_pages_keep_their_order_and_their_filter_and_tell_how_many_there_are(tmp_path):
