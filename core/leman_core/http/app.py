@@ -13,7 +13,6 @@ are those of gRPC, and a method that a peer serves is forwarded as for every cal
 from __future__ import annotations
 
 import asyncio
-import binascii
 import contextlib
 import json
 import struct
@@ -26,7 +25,7 @@ import structlog
 
 from leman_core.http import exchange as errors
 from leman_core.http.exchange import Exchange, HttpRefusal, Receive, Scope, Send, WireError, wire_error_of_refusal
-from leman_core.http.http_calls import CODECS, JSON, Call, Codec, Method, call_of, callable_methods, unpadded
+from leman_core.http.http_calls import CODECS, JSON, Call, Codec, Method, call_of, callable_methods, decode_base64
 from leman_core.model.service_errors import (
     Internal,
     InvalidArgument,
@@ -382,6 +381,6 @@ def _asked_by_url(exchange: Exchange) -> tuple[Codec, bytes]:
     if query.get("base64") != "1":
         return codec, message.encode()
     try:
-        return codec, unpadded(message, b"-_")
-    except (binascii.Error, ValueError):
+        return codec, decode_base64(message)
+    except ValueError:
         raise InvalidArgument("BAD_MESSAGE", "message is not base64", field="message") from None

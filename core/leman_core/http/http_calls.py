@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import contextlib
 import functools
+import json
+import re
+import sys
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import grpc
 from google.protobuf import json_format, message_factory
-from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 
@@ -122,14 +125,50 @@ JSON, PROTO = JsonCodec(), ProtoCodec()
 CODECS: dict[str, Codec] = {codec.name: codec for codec in (JSON, PROTO)}
 
 
-def unpadded(text: str, altchars: bytes = b"+/") -> bytes:
-    """Return what base64 stands for, with its padding or without.
+_BASE64 = re.compile(r"[A-Za-z0-9+/_-]*(={0,2})")
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_LONGEST_NUMBER = 400
+_NO_NUMBERS = ("NaN", "Infinity", "-Infinity")
+#: Messages that are texts in JSON, and their form.
+_TEXTS = {
+    "google.protobuf.Duration": (re.compile(r"-?[0-9]+(?:\.[0-9]{1,9})?s"), 'seconds like "1.5s"'),
+    "google.protobuf.Timestamp": (
+        re.compile(r"[0-9]{4}(?:-[0-9]{2}){2}T[0-9]{2}(?::[0-9]{2}){2}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9]{2}:[0-9]{2})"),
+        'a time like "2026-01-31T12:00:00Z"',
+    ),
+    "google.protobuf.FieldMask": (re.compile(r"[^_]*"), 'names of fields like "labels,maxErrors"'),
+}
+_RANGES = {
+    FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
+    FieldDescriptor.CPPTYPE_UINT32: (0, (1 << 32) - 1),
+    FieldDescriptor.CPPTYPE_INT64: (-(1 << 63), (1 << 63) - 1),
+    FieldDescriptor.CPPTYPE_UINT64: (0, (1 << 64) - 1),
+    FieldDescriptor.CPPTYPE_ENUM: (-(1 << 31), (1 << 31) - 1),
+}
+#: From here on floats leave integers out.
+_INEXACT = 1 << 53
+_LARGEST_FLOAT = {
+    FieldDescriptor.CPPTYPE_FLOAT: (2 - 2.0**-23) * 2.0**127,
+    FieldDescriptor.CPPTYPE_DOUBLE: sys.float_info.max,
+}
+
+
+def decode_base64(text: str) -> bytes:
+    """Return what base64 of either alphabet stands for, with its padding or without.
 
     Raises:
-        binascii.Error: It is none.
+        ValueError: It is none.
     """
+    if not _is_base64(text):
+        raise ValueError("it is not base64")
     bare = text.rstrip("=")
-    return base64.b64decode(bare + "=" * (-len(bare) % 4), altchars, validate=True)
+    return base64.urlsafe_b64decode(bare + "=" * (-len(bare) % 4))
+
+
+def _is_base64(text: str) -> bool:
+    """Return whether a text is base64 of either alphabet, with complete padding or none."""
+    found = _BASE64.fullmatch(text)
+    return found is not None and (len(text) % 4 == 0 if found[1] else len(text) % 4 != 1)
 
 
 def _parsed(body: bytes, kind: type[Message]) -> bytes:
@@ -137,10 +176,134 @@ def _parsed(body: bytes, kind: type[Message]) -> bytes:
         message = f"the body is no {kind.DESCRIPTOR.full_name} in JSON: that is an object, {{…}}"
         raise InvalidArgument("BAD_MESSAGE", message)
     try:
-        return json_format.Parse(body or b"{}", kind()).SerializeToString()
-    except (json_format.ParseError, UnicodeDecodeError, RecursionError, ValueError, TypeError) as error:
+        content = json.loads(body.decode() or "{}", object_pairs_hook=_object)
+        _check_message(content, kind.DESCRIPTOR, "")
+        return json_format.ParseDict(content, kind()).SerializeToString()
+    except _WrongField as error:
+        message = f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {error}"
+        raise InvalidArgument("BAD_MESSAGE", message, field=error.path) from None
+    except (json_format.ParseError, RecursionError, ValueError, TypeError) as error:
         what = str(error)[:500] or type(error).__name__
         raise InvalidArgument("BAD_MESSAGE", f"the body is no {kind.DESCRIPTOR.full_name} in JSON: {what}") from None
+
+
+class _WrongField(Exception):
+    """A field of a body is not what protobuf's JSON has there."""
+
+    def __init__(self, path: str, what: str) -> None:
+        super().__init__(f"{path[:_PATH_CHARS]} {what}")
+        self.path = path[:_PATH_CHARS]
+
+
+_PATH_CHARS, _VALUE_CHARS = 200, 60
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        ((twice, _),) = Counter(name for name, _ in pairs).most_common(1)
+        raise _WrongField(twice, "stands there twice")
+    return found
+
+
+@functools.cache
+def _fields(message: Any) -> Mapping[str, FieldDescriptor]:
+    """Return the fields of a message by the names that they may have in JSON."""
+    return {**message.fields_by_name, **{field.json_name: field for field in message.fields}}
+
+
+def _check_message(value: Any, message: Any, path: str) -> None:
+    """Refuse what protobuf's JSON does not have, and Python's parser of it takes.
+
+    Raises:
+        _WrongField: It has the place.
+    """
+    if (text := _TEXTS.get(message.full_name)) is not None:
+        form, like = text
+        if not isinstance(value, str) or form.fullmatch(value) is None:
+            raise _WrongField(path, f"is {like}, not {_brief(value)}")
+        return
+    if not isinstance(value, dict):
+        raise _WrongField(path, f"is an object, not {_kind(value)}")
+    fields = _fields(message)
+    for name, inner in value.items():
+        here = f"{path}.{name}" if path else name
+        if name not in fields:
+            raise _WrongField(here, f"is no field of {message.name}")
+        if inner is not None:
+            _check_field(inner, fields[name], here)
+
+
+def _check_field(value: Any, field: FieldDescriptor, path: str) -> None:
+    entry = field.message_type
+    if entry is not None and entry.GetOptions().map_entry:
+        if not isinstance(value, dict):
+            raise _WrongField(path, f"is an object, not {_kind(value)}")
+        of_key, of_item = (entry.fields_by_name[name] for name in ("key", "value"))
+        for key, item in value.items():
+            if of_key.cpp_type in _RANGES:
+                _check_value(key, of_key, f"{path}.{key}")
+            _check_value(item, of_item, f"{path}.{key}")
+    elif field.is_repeated:
+        if not isinstance(value, list):
+            raise _WrongField(path, f"is a list, not {_kind(value)}")
+        for at, item in enumerate(value):
+            _check_value(item, field, f"{path}[{at}]")
+    else:
+        _check_value(value, field, path)
+
+
+def _check_value(value: Any, field: FieldDescriptor, path: str) -> None:
+    kind = field.cpp_type
+    what = ""
+    if kind == FieldDescriptor.CPPTYPE_MESSAGE:
+        _check_message(value, field.message_type, path)
+    elif kind == FieldDescriptor.CPPTYPE_BOOL:
+        what = "" if isinstance(value, bool) else "true or false"
+    elif field.type == FieldDescriptor.TYPE_BYTES:
+        what = "" if isinstance(value, str) and _is_base64(value) else "base64"
+    elif kind == FieldDescriptor.CPPTYPE_STRING:
+        what = "" if isinstance(value, str) else "text"
+    elif kind in _LARGEST_FLOAT:
+        what = "" if value in _NO_NUMBERS or _is_float(value, _LARGEST_FLOAT[kind]) else "a number"
+    elif not (isinstance(value, str) and field.enum_type is not None and value in field.enum_type.values_by_name):
+        least, most = _RANGES[kind]
+        named = f"a whole number from {least} to {most}" if field.enum_type is None else field.enum_type.name
+        what = "" if _is_whole(value, least, most) else named
+    if what:
+        raise _WrongField(path, f"is {what}, not {_kind(value) if what == 'text' else _brief(value)}")
+
+
+def _number(value: Any) -> int | float | None:
+    """Return the number that a value of JSON is, as one or in quotes; None: it is none."""
+    if isinstance(value, str) and len(value) <= _LONGEST_NUMBER and _NUMBER.fullmatch(value):
+        value = json.loads(value)
+    return None if isinstance(value, bool) or not isinstance(value, int | float) else value
+
+
+def _is_float(value: Any, largest: float) -> bool:
+    number = _number(value)
+    return number is not None and -largest <= number <= largest
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    number = _number(value)
+    if isinstance(number, float) and (not number.is_integer() or abs(number) > _INEXACT):
+        return False
+    return number is not None and least <= number <= most
+
+
+def _brief(value: Any) -> str:
+    """Return a short form of a value for an error."""
+    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | int | float) else _kind(value)
+    return text if len(text) <= _VALUE_CHARS else f"{text[:_VALUE_CHARS]}…"
+
+
+def _kind(value: Any) -> str:
+    """Return what a value of JSON is, without what it says: that may be secret."""
+    return {dict: "an object", list: "a list", str: "text", bool: "true or false"}.get(
+        type(value), "null" if value is None else "a number"
+    )
 
 
 def _printed(message: bytes, kind: type[Message]) -> bytes:
@@ -232,8 +395,8 @@ def _is_sendable(value: str) -> bool:
 def _metadata_value(name: str, value: str) -> str | bytes:
     try:
         if name.endswith("-bin"):
-            return unpadded(value)
-    except (binascii.Error, ValueError):
+            return decode_base64(value)
+    except ValueError:
         raise _bad_header(name, "is not base64") from None
     if not _is_sendable(value):
         raise _bad_header(name, "has characters that are not visible ASCII")

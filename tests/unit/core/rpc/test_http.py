@@ -17,8 +17,9 @@ import pytest
 from google.protobuf import descriptor_pool
 from google.rpc import error_details_pb2
 
-from leman.v1 import jobs_pb2
+from leman.v1 import catalog_pb2, jobs_pb2
 from leman_core.http import exchange as exchange_module
+from leman_core.http import http_calls
 from leman_core.http import listener as listener_module
 from leman_core.http.app import Admission
 from leman_core.http.exchange import _CODES, wire_error
@@ -34,6 +35,7 @@ from tests.unit.core.rpc_helpers import FakeService, running
 
 CONNECT = {"content-type": "application/connect+json", "connect-protocol-version": "1"}
 DETAIL = "google.rpc.ErrorInfo"
+GPUS = "definition.resources.numGpus"
 
 
 def body(**fields) -> bytes:
@@ -270,6 +272,100 @@ def test_garbage_is_refused_with_a_reason(path, content, headers, status, word):
         assert (answer.status, reason(answer)) == (status, word)
         assert service.seen == []
         assert (await curl.ask(GET_JOB, body(jobId="j1"))).status == 200, "the connection still works"
+
+
+def parsed(kind, content):
+    return kind.FromString(asyncio.run(http_calls.JSON.to_grpc(content.encode(), kind)))
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "field"),
+    [
+        (catalog_pb2.RegisterUdfRequest, '{"bundle": "@@@@"}', "bundle"),
+        (catalog_pb2.RegisterUdfRequest, '{"bundle": "YQ="}', "bundle"),
+        (catalog_pb2.RegisterUdfRequest, '{"bundle": "YQ==="}', "bundle"),
+        (catalog_pb2.RegisterUdfRequest, '{"bundle": "YWJjZ"}', "bundle"),
+        (catalog_pb2.RegisterUdfRequest, '{"bundle": "YW Jj"}', "bundle"),
+        (catalog_pb2.RegisterUdfRequest, '{"bundle": [1]}', "bundle"),
+        *(
+            (catalog_pb2.RegisterUdfRequest, f'{{"definition": {{"resources": {{"numGpus": {value}}}}}}}', GPUS)
+            for value in (
+                "true",
+                '" 1"',
+                '"1_0"',
+                '"+1"',
+                '"01"',
+                '"\u0661"',
+                '"nan"',
+                "NaN",
+                "1e999",
+                "1" * 400,
+                "[1]",
+            )
+        ),
+        *(
+            (jobs_pb2.ListJobsRequest, f'{{"pageSize": {value}}}', "pageSize")
+            for value in ("true", "1.5", '" 1"', '"1_0"', '"+1"', '"01"', '"\u0661"', '""', "NaN", "2147483648", "{}")
+        ),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"states": ["DONE"]}}', "filter.states[0]"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"states": [true]}}', "filter.states[0]"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"states": [1.5]}}', "filter.states[0]"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"states": 1}}', "filter.states"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"tables": [null]}}', "filter.tables[0]"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"labels": {"a": 5}}}', "filter.labels.a"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"labels": "sk-secret"}}', "filter.labels"),
+        (jobs_pb2.ListJobsRequest, '{"filter": {"nothing": 5}}', "filter.nothing"),
+        (jobs_pb2.ListJobsRequest, '{"filter": 5}', "filter"),
+        *(
+            (jobs_pb2.ListJobsRequest, f'{{"filter": {{"createTimeBefore": {value}}}}}', "filter.createTimeBefore")
+            for value in ("5", '"2026-1-1T0:0:0Z"', '"2026-01-01 00:00:00Z"', '"2026-01-01T00:00:00"')
+        ),
+        *(
+            (jobs_pb2.PreviewFunctionRequest, f'{{"timeout": {value}}}', "timeout")
+            for value in ("5", '"5"', '" 5s"', '"+5s"', '"1_0s"', '"1.0000000001s"')
+        ),
+        (jobs_pb2.UpdateJobRequest, '{"updateMask": ["labels"]}', "updateMask"),
+        (jobs_pb2.GetJobRequest, '{"jobId": "a", "jobId": "b"}', "jobId"),
+    ],
+)
+def test_json_that_protobuf_does_not_have_is_refused_with_the_fields_path(kind, content, field):
+    with pytest.raises(InvalidArgument) as caught:
+        parsed(kind, content)
+    assert (caught.value.reason, caught.value.field) == ("BAD_MESSAGE", field)
+    assert f"in JSON: {field} " in caught.value.message
+    assert "secret" not in caught.value.message
+
+
+def test_json_may_be_written_in_each_way_that_protobuf_has():
+    for text in ("YWI+/w==", "YWI-_w==", "YWI-_w", "", "YWI+/w"):
+        content = base64.b64decode("YWI+/w==") if text else b""
+        assert parsed(catalog_pb2.RegisterUdfRequest, json.dumps({"bundle": text})).bundle == content
+    for text in ("0.5", '"0.5"', "5e-1", '"5E-1"'):
+        body = f'{{"definition": {{"resources": {{"num_gpus": {text}}}}}}}'
+        assert parsed(catalog_pb2.RegisterUdfRequest, body).definition.resources.num_gpus == 0.5
+    for text in ("20", '"20"', "20.0", "2e1", '"2e1"'):
+        assert parsed(jobs_pb2.ListJobsRequest, f'{{"pageSize": {text}}}').page_size == 20
+    for text in ('"STATE_DONE"', str(jobs_pb2.Job.STATE_DONE), f'"{jobs_pb2.Job.STATE_DONE}"'):
+        found = parsed(jobs_pb2.ListJobsRequest, f'{{"filter": {{"states": [{text}], "labels": {{"a": "b"}}}}}}')
+        assert (list(found.filter.states), dict(found.filter.labels)) == ([jobs_pb2.Job.STATE_DONE], {"a": "b"})
+    for text in ("2026-01-31T12:00:00Z", "2026-01-31T13:00:00.000000000+01:00"):
+        found = parsed(jobs_pb2.ListJobsRequest, f'{{"filter": {{"createTimeBefore": "{text}"}}}}')
+        assert found.filter.create_time_before.ToJsonString() == "2026-01-31T12:00:00Z"
+    assert parsed(jobs_pb2.PreviewFunctionRequest, '{"timeout": "1.5s"}').timeout.ToSeconds() == 1
+    mask = parsed(jobs_pb2.UpdateJobRequest, '{"updateMask": "labels,priority"}').update_mask
+    assert mask.paths == ["labels", "priority"]
+    assert parsed(jobs_pb2.GetJobRequest, '{"jobId": null}') == jobs_pb2.GetJobRequest()
+
+
+def test_the_port_knows_all_types_that_have_a_form_of_their_own_in_json():
+    found, left = set(), [method.request.DESCRIPTOR for method in http_calls.callable_methods().values()]
+    while left:
+        message = left.pop()
+        if message.full_name not in found:
+            found.add(message.full_name)
+            left += [field.message_type for field in message.fields if field.message_type is not None]
+    own = {name for name in found if name.startswith("google.protobuf.")}
+    assert own <= {*http_calls._TEXTS}
 
 
 @pytest.mark.parametrize(
