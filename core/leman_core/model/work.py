@@ -390,9 +390,9 @@ class ProgressReport:
 
 @dataclass(frozen=True, slots=True)
 class InFlightRows:
-    """What a worker says in case it dies over it.
+    """A worker's report of what it is about to do, in case it dies over it.
 
-    It is the rows that the function is about to be called with, or a checkpoint that was `stored`.
+    The function is about to be loaded, or to be called with these rows, or a checkpoint was `stored`.
     """
 
     fragment_id: int
@@ -403,6 +403,8 @@ class InFlightRows:
     stored_bytes: int = 0
     #: How long a call with these rows took, where it was so long that the worker ends; 0 elsewhere.
     overran_seconds: float = 0.0
+    #: Whether the function is about to be loaded.
+    loading: bool = False
 
 
 class CheckpointStore(Protocol):

@@ -311,7 +311,8 @@ class PlanUnits:
         self._status.metrics.lost(unit.unit_id, self._rows_stored(unit, crash))
         self._work_queue.give_back(unit, crash.held, crash.stored)
         decision = decide_after_crash(crash, self._crashes, self._udf)
-        what = "a call took too long, its worker ended" if crash.overran_seconds else "a worker died"
+        what = "a worker died while it loaded the function" if crash.loading else "a worker died"
+        what = "a call took too long, its worker ended" if crash.overran_seconds else what
         if decision.quarantined is not None:
             self._work_queue.quarantine(decision.quarantined)
             self._status.note("error", f"{what}; recorded as failed: {describe_rows(crash.held)}")

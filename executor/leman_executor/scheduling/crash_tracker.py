@@ -47,6 +47,8 @@ class Crash:
     stored: dict[int, tuple[CheckpointRef, ...]] = field(default_factory=dict)
     #: The limit in seconds that a call exceeded, so that the worker ended itself; 0 if none did.
     overran_seconds: float = 0.0
+    #: Whether the worker died while it loaded the function.
+    loading: bool = False
 
     @property
     def row(self) -> tuple[int, int] | None:
@@ -66,6 +68,7 @@ class _Heard:
     stored: dict[int, list[CheckpointRef]] = field(default_factory=dict)
     done: set[int] = field(default_factory=set)
     overran_seconds: float = 0.0
+    loading: bool = False
 
     @property
     def stored_refs(self) -> dict[int, tuple[CheckpointRef, ...]]:
@@ -125,7 +128,7 @@ class CrashTracker:
             known.stored.setdefault(in_flight.fragment_id, []).append(in_flight.stored)
         else:
             known.fragment_id, known.rows = in_flight.fragment_id, in_flight.rows
-            known.overran_seconds = in_flight.overran_seconds
+            known.overran_seconds, known.loading = in_flight.overran_seconds, in_flight.loading
 
     def held_by(self, unit: WorkUnit) -> list[FragmentRows]:
         """Return the rows of a unit that the function was last called with, unless they are known to be done."""
@@ -175,6 +178,7 @@ class CrashTracker:
             held=tuple(held),
             stored=known.stored_refs,
             overran_seconds=known.overran_seconds if held else 0.0,
+            loading=known.loading,
         )
         if unit.slice_rows and crash.row is not None and not crash.overran_seconds:
             self._alone.add(held)
@@ -257,11 +261,21 @@ def decide_after_crash(crash: Crash, crashes: CrashTracker, udf: UdfDefinition) 
     deaths, places = crashes.over_crash_limit()
     if not places:
         return PoisonDecision()
+    if crash.loading:
+        return PoisonDecision(FailedPrecondition("UDF_NOT_LOADABLE", _dies_loading(udf, deaths)))
     message = f"A worker process died {deaths} times while it computed {describe_rows(places)}: {_MAY}. {_KEPT}"
     return PoisonDecision(FailedPrecondition("WORKER_LOST", message))
 
 
 _KEPT = "Finished work is kept."
+
+
+def _dies_loading(udf: UdfDefinition, deaths: int) -> str:
+    return (
+        f"UDF '{udf.name}' could not be set up on a worker: the worker process ended while it loaded the function, "
+        f"{deaths} times. Its modules or its __init__ may use too much memory, end the process, or crash in native "
+        f"code: remove the cause, and register it again. {_KEPT}"
+    )
 
 
 def _blame(crash: Crash, times: int, udf: UdfDefinition) -> PoisonDecision:

@@ -167,9 +167,12 @@ class UnitMetrics:
         """Time the function; the yielded callable returns the seconds after the block."""
         return self._timed("udf")
 
-    def loading(self) -> contextlib.AbstractContextManager[Callable[[], float]]:
-        """Time loading the function, which is not a cost per row."""
-        return self._timed("load")
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Time loading the function, which is not a cost per row; report to the executor that it begins."""
+        self._sink.in_flight(InFlightRows(self._fragment_id, loading=True))
+        with self._timed("load"):
+            yield
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[None]:

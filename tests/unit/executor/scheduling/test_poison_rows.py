@@ -174,6 +174,30 @@ def test_without_a_rule_the_job_fails_and_names_the_row():
     assert (three.row.error_type, three.row.offset, three.row.attempt) == ("WorkerLost", 4, 3)
 
 
+def test_a_function_that_ends_its_process_while_it_is_loaded_has_computed_no_row():
+    crashes, decisions = CrashTracker(), []
+    for n in range(3):
+        work = FragmentWork(FragmentTask(0, 1, 0, Reason.MISSING, "", "", ()), (RowRange(0, 1),), finish=True)
+        crashes.heard(f"u{n}", InFlightRows(0, loading=True))
+        decisions.append(decide_after_crash(crashes.lost(WorkUnit(f"u{n}", (work,))), crashes, SKIPPING))
+    one, two, three = decisions
+    assert one.error is two.error is None
+    assert three.error is not None
+    assert three.error.reason == "UDF_NOT_LOADABLE"
+    assert "ended while it loaded the function" in three.error.message
+    assert "row" not in three.error.message
+    assert three.row is three.quarantined is None
+
+
+def test_a_row_after_the_function_is_loaded_is_to_blame():
+    crashes = CrashTracker()
+    crashes.heard("u", InFlightRows(3, loading=True))
+    crashes.heard("u", InFlightRows(3, (RowRange(4, 5),)))
+    work = FragmentWork(FragmentTask(3, 10, 0, Reason.MISSING, "", "", ()), (RowRange(4, 5),), finish=True)
+    crash = crashes.lost(WorkUnit("u", (work,)))
+    assert (crash.row, crash.loading) == ((3, 4), False)
+
+
 def test_a_call_that_overran_is_to_blame_at_once():
     first = lose_three_times(UDF, overran=1.5)[0]
     assert first.error.reason == "UDF_TIMEOUT"
