@@ -186,12 +186,22 @@ def is_same(udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBindi
 
 
 def difference_notes(
-    udf: UdfDefinition, inputs: Sequence[TableField], bound: ColumnBinding, table: TableSnapshot
+    udf: UdfDefinition,
+    inputs: Sequence[TableField],
+    bound: ColumnBinding,
+    table: TableSnapshot,
+    registered: UdfDefinition | None = None,
 ) -> tuple[str, ...]:
-    """Say what differs between a column and what is asked for."""
+    """Say what differs between a column and what is asked for.
+
+    Args:
+        registered: the function that the column has, if it is there.
+    """
     found = []
     if bound.function != (udf.name, udf.version):
         found.append(f"{bound.function} → {FunctionVersion(udf.name, udf.version)}")
+        if registered is not None and _text(registered) == _text(udf) != "":
+            found.append("their sources are the same text, values that they use may differ")
     if (before := input_names(bound, table)) != (now := _names(inputs)):
         found.append(f"it read {', '.join(before)}, and is to read {', '.join(now)}")
     if not found and bound.kept:

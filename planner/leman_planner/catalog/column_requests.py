@@ -248,7 +248,7 @@ class ColumnRequests:
             inputs_before=tuple(column_changes.input_names(bound, table)),
             on_change=request.on_change,
             expected_seconds=self._expected(request.database, request.table, column, stale + first),
-            notes=column_changes.difference_notes(udf, existing.inputs, bound, table),
+            notes=column_changes.difference_notes(udf, existing.inputs, bound, table, before),
             has_values=not asks or bool(stale + stored),
         )
 

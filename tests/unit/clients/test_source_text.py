@@ -5,11 +5,17 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import importlib
+import linecache
+import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import leman
 from leman._functions import source_code
+from leman._functions.version_digest import source_text
 
 SCALE = 3
 API_KEY = "sk-very-secret"
@@ -67,6 +73,50 @@ def test_a_class_says_what_it_is_built_with() -> None:
     assert "Times.factor = 2" in text
     assert "def __call__(self, x: int) -> int:" in text
     assert Times(3).source != Times(4).source
+
+
+def model(directory: Path, field: str) -> leman.UDF:
+    """A function around a pydantic model of a module of its own."""
+    name = f"models_{abs(hash(field))}"
+    (directory / f"{name}.py").write_text(
+        "import pydantic\n\nclass Answer(pydantic.BaseModel):\n    model_config = pydantic.ConfigDict(strict=True)\n"
+        f"    {field}\n    key: str = 'sk-very-secret'\n"
+        "    def size(self) -> int:\n        return len(self.caption)\n"
+    )
+    answer = importlib.import_module(name).Answer
+
+    @leman.udf
+    def caption(x: str) -> int:
+        return answer(caption=x).size()  # type: ignore[no-any-return]
+
+    return caption
+
+
+def test_the_fields_of_a_class_are_in_it_as_they_are_declared(tmp_path, monkeypatch) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    before, after = (model(tmp_path, f"caption: str = pydantic.Field(min_length={n})") for n in (3, 4))
+    assert before.version != after.version
+    removed, added = (
+        set(f.source.splitlines()) - set(g.source.splitlines()) for f, g in ((before, after), (after, before))
+    )
+    assert removed == {"    caption: str = pydantic.Field(min_length=3)"}
+    assert added == {"    caption: str = pydantic.Field(min_length=4)"}
+    assert "class Answer(pydantic.BaseModel):\n    model_config = pydantic.ConfigDict(strict=True)" in after.source
+    assert "def size(self) -> int:" in after.source
+    assert "secret" not in after.source
+    assert "    key: str = <str " in after.source
+
+
+def test_fields_of_a_class_in_a_notebook_are_in_it(monkeypatch) -> None:
+    cell = "import dataclasses\n@dataclasses.dataclass\nclass Vec:\n    scale: float = 2.5\n"
+    cell += "def made(): return Vec().scale\n"
+    name = "/tmp/ipykernel_1/1234.py"
+    monkeypatch.setitem(linecache.cache, name, (len(cell), None, cell.splitlines(keepends=True), name))
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", None, raising=False)
+    exec(compile(cell, name, "exec"), namespace)
+    text = source_text(namespace["made"])
+    assert "@dataclasses.dataclass\nclass Vec:\n    scale: float = 2.5" in text
 
 
 def test_of_a_version_that_was_given_only_the_function_itself_is_looked_at() -> None:

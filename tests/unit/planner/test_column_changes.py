@@ -62,6 +62,13 @@ def test_another_version_or_other_inputs_are_a_change(udf, inputs, said):
     assert difference_notes(udf, found, BOUND, TABLE) == said
 
 
+def test_two_versions_of_one_text_say_that_it_is_the_same():
+    again = dataclasses.replace(OLD, version="2")
+    found = difference_notes(again, asked(again), BOUND, TABLE, OLD)
+    assert found == ("f@1 → f@2", "their sources are the same text, values that they use may differ")
+    assert difference_notes(NEW, asked(NEW), BOUND, TABLE, OLD) == ("f@1 → f@2",)
+
+
 def test_a_program_may_go_on_to_call_an_input_as_it_was_called_when_the_column_was_made():
     x, *others = TABLE.fields
     renamed = dataclasses.replace(TABLE, fields=(TableField(x.arrow.with_name("price"), x.field_ids), *others))

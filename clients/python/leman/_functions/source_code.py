@@ -15,6 +15,7 @@ import functools
 import hashlib
 import linecache
 import struct
+import sys
 import textwrap
 import threading
 import typing
@@ -226,12 +227,15 @@ class _Parsed:
         self._tree = tree
         self._named: dict[tuple[str, int], FunctionNode] = {}
         self._lambdas: dict[int, list[ast.Lambda]] = {}
+        self.classes: dict[str, list[ast.ClassDef]] = {}
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 first = node.decorator_list[0] if node.decorator_list else node
                 self._named[(node.name, first.lineno)] = node
             elif isinstance(node, ast.Lambda):
                 self._lambdas.setdefault(node.lineno, []).append(node)
+            elif isinstance(node, ast.ClassDef):
+                self.classes.setdefault(node.name, []).append(node)
         self.functions = self._in(code)
 
     def of_cell(self) -> _Functions:
@@ -369,6 +373,8 @@ def _collect(node: ast.AST, tail: tuple[str, ...], chains: dict[str, set[tuple[s
 MAX_BYTES = 64 << 10
 _SHOWN = (bool, int, float, complex, type(None))
 _NAMED = (str, bytes, list, tuple, dict, set, frozenset)
+#: Stands in the names of files that Jupyter gives to cells.
+_CELL = "ipykernel"
 
 
 class SourceText:
@@ -376,6 +382,7 @@ class SourceText:
 
     def __init__(self) -> None:
         self._functions: dict[tuple[str, int], str] = {}
+        self._classes: dict[type, None] = {}
         self._values: dict[str, str] = {}
 
     def function(self, function: FunctionType, node: FunctionNode | None) -> None:
@@ -388,6 +395,10 @@ class SourceText:
             lines = linecache.getlines(place[0], function.__globals__)
             self._functions[place] = textwrap.dedent("".join(lines[first - 1 : node.end_lineno])).rstrip()
 
+    def declared(self, value: type) -> None:
+        """Take a class for the fields that it declares; its methods are taken as functions."""
+        self._classes[value] = None
+
     def value(self, name: str, value: Any) -> None:
         """Take a constant that a function reads; values of other types are left out."""
         if type(value) in (*_SHOWN, *_NAMED):
@@ -395,8 +406,56 @@ class SourceText:
 
     def __str__(self) -> str:
         values = [f"{name} = {value}" for name, value in sorted(self._values.items())]
-        text = "\n\n".join(["\n".join(values)] * bool(values) + list(self._functions.values()))
+        declared = [text for text in map(_declaration, self._classes) if text]
+        text = "\n\n".join(["\n".join(values)] * bool(values) + declared + list(self._functions.values()))
         return text.encode(errors="replace")[:MAX_BYTES].decode(errors="ignore")
+
+
+def _declaration(value: type) -> str:
+    """The fields of a class as it declares them, with decorators and settings; empty if it has none, or no source."""
+    node = _class_node(value)
+    if node is None:
+        return ""
+    fields = [_without_text(item) for item in node.body if isinstance(item, ast.AnnAssign) or _is_made_by_call(item)]
+    if not fields:
+        return ""
+    return ast.unparse(ast.ClassDef(node.name, node.bases, node.keywords, fields, node.decorator_list))
+
+
+def _is_made_by_call(item: ast.stmt) -> bool:
+    return isinstance(item, ast.Assign) and isinstance(item.value, ast.Call)
+
+
+def _without_text(item: ast.stmt) -> ast.stmt:
+    """A field with a mark in place of a default that is a text, which may be secret."""
+    if isinstance(item, ast.AnnAssign) and isinstance(item.value, ast.Constant):
+        return ast.AnnAssign(item.target, item.annotation, ast.Name(constant(item.value.value)), item.simple)
+    return item
+
+
+def _class_node(value: type) -> ast.ClassDef | None:
+    """The last class of this name and these fields in the files that may declare it; None where there is none."""
+    fields = set(vars(value).get("__annotations__", {}))
+    for file in _files_of(value):
+        parsed = _parse(file, "".join(linecache.getlines(file)))
+        for node in reversed(parsed.classes.get(value.__name__, []) if parsed is not None else []):
+            if {name for item in node.body if (name := _annotated_name(item))} == fields:
+                return node
+    return None
+
+
+def _annotated_name(item: ast.stmt) -> str:
+    return item.target.id if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name) else ""
+
+
+def _files_of(value: type) -> Iterator[str]:
+    """The file of a class's module; of a notebook, which has none, its cells, the latest first."""
+    file = getattr(sys.modules.get(value.__module__), "__file__", None)
+    if file:
+        linecache.checkcache(file)
+        yield file
+    else:
+        yield from (name for name in reversed(list(linecache.cache)) if _CELL in name or name.startswith("<"))
 
 
 def constant(value: Any) -> str:

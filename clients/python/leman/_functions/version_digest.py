@@ -316,6 +316,7 @@ class _Walker:
         if is_installed_class(value):
             return of_parts(b"named", name.encode())
         self.classes.add(value)
+        self.text.declared(value)
         parts = [self._at(f"base of {value.__qualname__}", base) for base in value.__bases__]
         parts.append(self.digest(type(value)))
         described = bundle.described(value)
