@@ -427,7 +427,7 @@ def _float_fault(value: Any, kind: pa.DataType) -> str:
         return _TRUTH
     if isinstance(_plain(value), decimal.Decimal):
         return f"{value} is a decimal, which a float would round: return float(...)"
-    if not isinstance(value, float | int | np.floating | np.integer) or pt.is_float64(kind):
+    if not isinstance(value, float | int | np.floating | np.integer):
         return ""
     narrow = kind.to_pandas_dtype()
     try:

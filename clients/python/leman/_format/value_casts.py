@@ -326,33 +326,49 @@ def exact_cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     """
     if isinstance(values, pa.DictionaryArray) and not pt.is_dictionary(kind):
         return exact_cast(values.dictionary, kind).take(values.indices)  # each value is converted once
-    if pt.is_integer(values.type) and (pt.is_float32(kind) or pt.is_float64(kind)):
-        return _integers_as_floats(values, kind)
-    made = values.cast(_on_the_way(values.type, kind)).cast(kind)
+    way = _on_the_way(values.type, kind)
+    may_round = has_floats(kind) and _has_integers(values.type)
+    is_checked = not may_round
+    try:
+        made = values.cast(way).cast(kind)
+        is_checked |= pt.is_float32(kind) or pt.is_float64(kind)  # by Arrow, which checks no other types
+    except pa.ArrowInvalid:  # also for integers beyond the range in which all are floats
+        if not may_round:
+            raise
+        made = values.cast(way, safe=False).cast(kind)
+    if not is_checked and not _are_same_numbers(values, made):
+        raise ValueError(f"an integer is no number that {kind} holds: send floats, which are rounded")
     if infinities(made) > infinities(values):
         raise OverflowError(f"a number is too large for {kind}")
-    if (
-        holds_type(kind, pt.is_float16)
-        and holds_type(values.type, pt.is_integer)
-        and not made.cast(values.type).equals(values)
-    ):
-        raise ValueError(f"an integer is no number that {kind} holds: it would be rounded")
     return made
 
 
-def _integers_as_floats(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return integers as floats that are the same numbers; Arrow takes only those of a range in which all are."""
+def _has_integers(kind: pa.DataType) -> bool:
+    return holds_type(
+        without_extensions(kind), lambda inner: pt.is_integer(inner.value_type if pt.is_dictionary(inner) else inner)
+    )
+
+
+def _are_same_numbers(values: pa.Array, made: pa.Array) -> bool:
+    """Return whether no integer was rounded that became a float, at any depth."""
+    values, made = (array.storage if isinstance(array, pa.ExtensionArray) else array for array in (values, made))
+    values, made = (a.dictionary_decode() if isinstance(a, pa.DictionaryArray) else a for a in (values, made))
+    if not has_floats(made.type) or not _has_integers(values.type):
+        return True
+    if pt.is_struct(made.type):
+        names = [field.name for field in values.type]
+        pairs = zip(names, values.flatten(), strict=True)
+        return all(_are_same_numbers(child, made.flatten()[made.type.get_field_index(name)]) for name, child in pairs)
+    if pt.is_nested(made.type):
+        values, made = (array.drop_null() if array.null_count else array for array in (values, made))
+    if pt.is_map(made.type):
+        return _are_same_numbers(values.keys, made.keys) and _are_same_numbers(values.items, made.items)
+    if pt.is_nested(made.type):
+        return _are_same_numbers(values.flatten(), made.flatten())
     try:
-        return values.cast(kind)
-    except pa.ArrowInvalid:
-        made = values.cast(kind, safe=False)
-    try:
-        is_same = made.cast(values.type).equals(values)
+        return bool(made.cast(values.type).equals(values))
     except pa.ArrowInvalid:  # it was rounded to what the integers cannot be
-        is_same = False
-    if not is_same:
-        raise ValueError(f"an integer is no number that {kind} holds: send floats, which are rounded")
-    return made
+        return False
 
 
 def has_floats(kind: pa.DataType) -> bool:
@@ -385,9 +401,11 @@ def infinities(array: pa.Array) -> int:
 
 
 def _on_the_way(have: pa.DataType, want: pa.DataType) -> pa.DataType:
-    """Return a type that values are cast to first: decimals of their own for integers that become decimals."""
+    """Return a type that values are cast to first: integers become decimals of their own, or floats."""
     if pt.is_integer(have) and pt.is_decimal(want):
         return pa.decimal128(_INTEGER_DIGITS, 0)
+    if pt.is_integer(have) and pt.is_floating(want):
+        return want
     if pt.is_struct(have) and pt.is_struct(want):
         kinds = {field.name: field.type for field in want}
         return map_inner_fields(have, lambda field: _field_on_the_way(field, kinds.get(field.name, field.type)))
