@@ -18,6 +18,7 @@ Tell SQL that has no value for a row (a division by zero, a cast) from storage t
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -30,7 +31,7 @@ from leman._format import sql_limits
 from leman_core.functions.arrow_types import ARROW_CAST_UNITS, arrow_cast_name
 from leman_core.functions.column_checks import unknown_column_text
 from leman_core.model.row_ids import Ids
-from leman_core.model.service_errors import FailedPrecondition, LemanError
+from leman_core.model.service_errors import FailedPrecondition, InvalidArgument, LemanError
 from leman_core.sql import expressions, filters, time_values
 from leman_core.sql.expressions import Case
 from leman_core.sql.filters import Kind, Token, invalid_filter, tokenize
@@ -210,6 +211,45 @@ def _missing_name(text: str) -> str:
     """Return the column that Lance does not find; empty where that is not what it says."""
     unknown = _NO_FIELD.search(text)
     return "" if unknown is None else unknown["plain"] or unknown["quoted"].replace('""', '"')
+
+
+#: What Lance says of text that is no SQL over any columns, whatever their types.
+_NEVER = re.compile(
+    "sql parser error|Invalid function|Unsupported type '|Unsupported data type: Custom|not supported SQL"
+)
+
+
+def check_syntax(expression: str, columns: Iterable[str]) -> None:
+    """Refuse a checked expression that no table with these columns could compute, as far as its text says.
+
+    Types are not known here: `LanceTables.expression_type` checks it against a table.
+
+    Raises:
+        InvalidArgument: INVALID_EXPRESSION.
+    """
+    row = lance.write_dataset(pa.table({name: pa.array([0], pa.int64()) for name in columns}), "memory://syntax.lance")
+    try:
+        check_patterns(expression)
+        for part in _without_cases(expression):
+            try:
+                with panics_as_errors():
+                    _ = row.scanner(columns={"value": f"({part})", "row": "_rowid"}).projected_schema
+            except ERRORS as error:
+                if _NEVER.search(str(error)):
+                    raise invalid_filter(clean_message(str(error))) from None
+    except InvalidArgument as error:
+        raise expressions.invalid_expression(error.message.removeprefix("Invalid filter: ")) from None
+
+
+def _without_cases(sql: str) -> Iterator[str]:
+    """Yield the parts of an expression between its CASEs, which Lance's parser does not know."""
+    expressions.check_cases(tokenize(sql))
+    while (case := expressions.first_case(sql, tokenize(sql))) is not None:
+        parts = (case.operand, *itertools.chain.from_iterable(case.branches), case.otherwise)
+        for part in filter(None, parts):
+            yield from _without_cases(part)
+        sql = f"{sql[: case.begin]} NULL {sql[case.end :]}"
+    yield sql
 
 
 _FUNCTIONS = frozenset({"regexp_like", "regexp_match"})

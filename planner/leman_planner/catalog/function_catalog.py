@@ -25,12 +25,13 @@ from leman_core.functions.server_credentials import access_to
 from leman_core.model.plan import OutputField, PlanHeader
 from leman_core.model.service_errors import InvalidArgument, LemanError, Unavailable
 from leman_core.model.table import TableField, TableSnapshot
-from leman_core.model.udf import ColumnBinding, PreviewSpec, RemoteFunction, UdfDefinition
+from leman_core.model.udf import ColumnBinding, PreviewSpec, RemoteFunction, UdfDefinition, UdfKind
 from leman_core.model.work import ServerAccess
 from leman_core.server.blocking import BlockingPool, ConcurrencyLimiter
 from leman_core.server.call_streams import with_idle_limit
 from leman_core.server.callers import check_code
 from leman_core.settings.sections import Udf
+from leman_core.storage import lance_sql
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.storage.udf_registry import Bundles, IncomingBundle, UdfRegistry
 from leman_planner.catalog.table_catalog import KEEP_TYPE, Catalog
@@ -177,7 +178,8 @@ class Registrations:
 
         Raises:
             LemanError: what `UdfRegistry.put` raises.
-            InvalidArgument: BAD_UDF, for a bundle that the definition does not name.
+            InvalidArgument: BAD_UDF, for a bundle that the definition does not name; INVALID_EXPRESSION, for SQL that
+                does not parse.
             PermissionDenied: ROLE_REQUIRED, for an entrypoint that is not listed.
         """
         if bundle and not udf.bundle_sha256:
@@ -187,9 +189,13 @@ class Registrations:
                 "definition.python_bundle",
                 field="bundle",
             )
+        registry = self._registry(database)
+        if udf.kind is UdfKind.SQL:
+            registry.check_new(udf)
+            lance_sql.check_syntax(udf.sql_expression, udf.input_columns)
         if udf.entrypoint and not self._policy.lists(udf.entrypoint):  # it may be anything that is installed
             check_code(f"Registering the entrypoint {udf.entrypoint}")
-        return self._registry(database).put(udf, bundle)
+        return registry.put(udf, bundle)
 
 
 def _describe_function(access: ServerAccess, function: str) -> FunctionDescription | LemanError:

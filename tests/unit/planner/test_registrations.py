@@ -107,6 +107,50 @@ def test_names_of_columns_and_of_the_function_are_the_caller_s(registry, server)
     assert (udf.name, udf.input_columns, udf.input_types) == ("long", ("body",), (pa.string(),))
 
 
+@pytest.mark.parametrize(
+    ("expression", "said"),
+    [
+        ("n >", "Expected"),
+        ("n > 1_000", "_000"),
+        ("n > 1.2.3", ".3"),
+        ("n as x", "as"),
+        ("n + 1 limit 1", "limit"),
+        ("no_such_function(n)", "no_such_function"),
+        ("case when n > 0 then n n else 0 end", "n"),
+        ("case n when 1 then 2 3 end", "3"),
+        ("arrow_cast(n, 'Foo')", "Foo"),
+        ("n in (select 1)", "not supported"),
+        ("regexp_like(n, '(')", "regular expression"),
+    ],
+)
+def test_sql_that_no_table_can_compute_is_not_registered(registry, expression, said):
+    udf = UdfDefinition("f", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression=expression)
+    with pytest.raises(InvalidArgument) as caught:
+        Registrations(lambda _: registry, FunctionPolicy()).put("", udf, b"")
+    assert (caught.value.reason, caught.value.field) == ("INVALID_EXPRESSION", "sql_expression")
+    assert said in caught.value.message
+    assert registry.list() == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "n * 2",
+        "upper(n)",
+        "n['a'].b[1] || 'x'",
+        "get_field(n, 'a') + 1",
+        "case when n like 'a%' then upper(n) else case n when 'b' then 'c' end end",
+        "cast(n as date) > date '2024-01-01' and n between '2024-01-01' and '2024-02-01'",
+        "array_length(n) > 2 and array_contains(n, 'x')",
+        "json_extract(n, '$.a')",
+        "regexp_like(n, '^a') or not n",
+    ],
+)
+def test_sql_over_columns_of_any_type_is_registered(registry, expression):
+    udf = UdfDefinition("f", "1", UdfKind.SQL, ("n",), pa.int64(), sql_expression=expression)
+    assert Registrations(lambda _: registry, FunctionPolicy()).put("", udf, b"")
+
+
 def test_addresses_may_change_under_a_version(registry, server):
     registered(registry, server)
     with served() as other:
