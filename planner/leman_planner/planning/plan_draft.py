@@ -57,9 +57,9 @@ class _Totals:
             self.rows[REASONS[reason]] += int(rows[reason])
         self.live += int(live.sum())
 
-    def keep(self, states: StateSummary) -> None:
-        """Count the rows with values of earlier versions in a fragment whose row states are known."""
-        for part, computed, _ in states.older:
+    def keep(self, rows: Mapping[str, int]) -> None:
+        """Count the rows of a fragment with values of earlier versions."""
+        for part, computed in rows.items():
             self.kept[part] += computed
 
     def collect(self, pending: PendingFragment) -> None:
@@ -201,6 +201,10 @@ class _Stored:
         totals.reused += asked - left
         totals.failed += 0 if self._resolved.failed_only else failed.asked
 
+    def kept_now(self, at: int, states: StateSummary) -> Mapping[str, int]:
+        """Return the rows of a fragment with values of earlier versions, by version."""
+        return self._stored_work.kept_now(self._known[at].fragment.fragment_id, states)
+
     def _failed_now(self, at: int, decision: ReuseDecision) -> FailedNow:
         if decision.states is None:
             return NONE_FAILED
@@ -226,7 +230,7 @@ def _count_kept(resolved: ResolvedRequest, statuses: Statuses, stored: _Stored, 
     known = [at for at, decision in stored.decisions.items() if decision.states is not None]
     for at in known:
         if (states := stored.decisions[at].states) is not None:
-            totals.keep(states)
+            totals.keep(stored.kept_now(at, states))
     whole = statuses.reasons == CODE[Reason.REUSED]
     whole[known] = False
     rows = np.bincount(statuses.versions[whole], statuses.fragments.live_rows[whole], len(resolved.versions))

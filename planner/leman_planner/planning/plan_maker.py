@@ -58,7 +58,7 @@ from leman_planner.planning.request_resolution import (
     with_filter,
 )
 from leman_planner.planning.row_lineage import UnchangedInputs, migrated_rows, trace_files
-from leman_planner.planning.stale_inputs import StaleInputs, failed_now
+from leman_planner.planning.stale_inputs import StaleInputs, failed_now, kept_now
 from leman_planner.planning.stored_work import KeptWork, OpenInputs, StoredWork, open_inputs, select_relevant
 
 #: table: reading the table, its functions and its filter. files: what names of files and the history of compactions
@@ -248,9 +248,10 @@ class PlanMaker:
         partial = _partial_files(statuses)
         states = _states(uri, partial)
         failed = failed_now(resolved, statuses, states)
+        kept_rows = kept_now(resolved, statuses, states)
         wanted = open_inputs(resolved, statuses, states)
         if not wanted:
-            return resolved, StoredWork(states=states, decided=wanted.decided, failed=failed)
+            return resolved, StoredWork(states=states, decided=wanted.decided, failed=failed, kept_rows=kept_rows)
         store = self._checkpoints(uri)
         resolved, listed = _listed(store, resolved)
         sifted = select_relevant(resolved, wanted, listed)
@@ -267,6 +268,7 @@ class PlanMaker:
             outdated=sifted.outdated,
             decided=wanted.decided,
             failed=failed,
+            kept_rows=kept_rows,
             kept=() if resolved.failed_only else tuple(self._kept_work(resolved, wanted, store)),
         )
 

@@ -30,6 +30,8 @@ from leman_planner.planning.stored_work import FailedNow
 
 #: Where more rows failed than this, it is not looked up which of them a filter matches.
 MOST_ASKED = 10_000
+#: In more fragments than this, it is not looked up which of the kept rows are deleted.
+MOST_LOOKED_INTO = 1_000
 
 Offsets = npt.NDArray[np.int64]
 
@@ -61,11 +63,44 @@ def failed_now(
 
 def _live_failures(resolved: ResolvedRequest, status: FragmentStatus, reader: FragmentReader) -> Offsets:
     """Return the offsets of the rows that failed under the request's version and that are not deleted."""
-    offsets: Offsets = np.flatnonzero(states_of(resolved, status) == RowState.FAILED)
+    return _live(np.flatnonzero(states_of(resolved, status) == RowState.FAILED), status, reader)
+
+
+def _live(offsets: Offsets, status: FragmentStatus, reader: FragmentReader) -> Offsets:
+    """Return those of some offsets whose rows are not deleted."""
     if not status.fragment.deleted_rows or not len(offsets):
         return offsets
     first, last = int(offsets[0]), int(offsets[-1])
     return offsets[reader.live(status.fragment.fragment_id, RowRange(first, last + 1))[offsets - first]]
+
+
+def kept_now(
+    resolved: ResolvedRequest, statuses: Statuses, states: Mapping[str, StateSummary]
+) -> dict[int, Mapping[str, int]]:
+    """Count the rows with values of earlier versions in fragments with deleted rows, whose header counts these, too.
+
+    Of more than `MOST_LOOKED_INTO` such fragments, only the first are looked into.
+
+    Returns:
+        The counts by version, by id of the fragment.
+    """
+    if not resolved.kept:
+        return {}
+    some = statuses.some(np.flatnonzero(statuses.with_states & (statuses.fragments.deleted_rows > 0)))
+    unsure = [status for status in some if (known := decide_reuse(resolved, status, states).states) and known.older]
+    if not unsure:
+        return {}
+    reader = FragmentReader(resolved.table.uri, resolved.table.version)
+    return {s.fragment.fragment_id: _live_kept(resolved, s, reader) for s in unsure[:MOST_LOOKED_INTO]}
+
+
+def _live_kept(resolved: ResolvedRequest, status: FragmentStatus, reader: FragmentReader) -> Mapping[str, int]:
+    found = states_of(resolved, status)
+    versions = row_states.state_versions(found)
+    offsets = _live(np.flatnonzero((state_kinds(found) == RowState.COMPUTED) & (versions > 0)), status, reader)
+    return dict(
+        zip(resolved.versions, np.bincount(versions[offsets], minlength=len(resolved.versions)).tolist(), strict=True)
+    )
 
 
 def _failed_matching(reader: FragmentReader, rows: dict[int, Offsets], where: str) -> dict[int, int]:

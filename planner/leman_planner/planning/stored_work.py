@@ -112,6 +112,17 @@ class StoredWork:
     failed: Mapping[int, FailedNow] = field(default_factory=dict)
     #: The same of functions whose values the column keeps.
     kept: Sequence[KeptWork] = ()
+    #: Rows with values of earlier versions, by id of the fragment and version, where some rows are deleted.
+    kept_rows: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+
+    def kept_now(self, fragment_id: int, states: StateSummary) -> Mapping[str, int]:
+        """Return the rows of a fragment with values of earlier versions, by version.
+
+        Args:
+            states: what the header of the fragment's file says.
+        """
+        known = self.kept_rows.get(fragment_id)
+        return {part: computed for part, computed, _ in states.older} if known is None else known
 
     def failed_now(self, fragment_id: int, states: StateSummary) -> FailedNow:
         """Return the failed rows of a fragment that still count.

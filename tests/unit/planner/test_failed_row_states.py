@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 
+import lance
+import numpy as np
+import pyarrow as pa
+
 from leman_core.model import keys
 from leman_core.model.plan import KeptRows, Reason, summarize_plan
 from leman_core.model.row_positions import RowRange
-from leman_core.model.row_states import StateSummary
+from leman_core.model.row_states import RowState, StateSummary, with_version
 from leman_core.model.udf import ErrorPolicy, FunctionVersion
+from leman_planner.planning import stale_inputs
+from leman_planner.planning.fragment_status import inspect_all_fragments
+from leman_planner.planning.plan_draft import make_plan
 from leman_planner.planning.request_resolution import ResolvedRequest
+from leman_planner.planning.stored_work import StoredWork
 from tests.unit.planner.planner_helpers import (
     COLUMN_ID,
     UDF,
@@ -160,6 +168,24 @@ def test_a_mixed_file_is_current_while_its_versions_are_kept():
     assert (made.tasks[0].reason, made.header.rows_to_compute) == (Reason.PARTIAL, 90)
     assert made.header.kept == ()
     assert reasons(plan(resolved([fragment(0, current=MIXED)]), states=states)) == {"UDF_CHANGED": 1}
+
+
+def test_kept_rows_that_are_deleted_do_not_count(tmp_path, monkeypatch):
+    uri = f"{tmp_path}/t.lance"
+    lance.write_dataset(pa.table({"x": range(100)}), uri).delete("x < 30 OR x = 95")
+    asked = keeping([fragment(0, current=MIXED, deleted=31)])
+    asked = dataclasses.replace(asked, table=dataclasses.replace(asked.table, uri=uri, version=2))
+    rows = np.full(100, RowState.COMPUTED, np.uint8)
+    rows[:90] = with_version(RowState.COMPUTED, 1)
+    monkeypatch.setattr(stale_inputs, "states_of", lambda *_: rows)
+    states = {MIXED: StateSummary(untouched=0, failed=0, computed=10, older=((V1, 90, 0),))}
+    statuses = inspect_all_fragments(asked)
+    stored = StoredWork(states=states, kept_rows=stale_inputs.kept_now(asked, statuses, states))
+    assert make_plan(asked, statuses, stored).header.kept == (KeptRows(FunctionVersion("f", "1"), 60),)
+    monkeypatch.setattr(stale_inputs, "MOST_LOOKED_INTO", 0)
+    assert stale_inputs.kept_now(asked, statuses, states) == {}, "then the header of the file tells"
+    whole = keeping([fragment(0, current=MIXED)])
+    assert stale_inputs.kept_now(whole, inspect_all_fragments(whole), states) == {}, "nothing is read"
 
 
 def test_a_filter_is_settled_no_more_once_its_failed_rows_are_open():
