@@ -293,7 +293,7 @@ class SourceRows:
             None where that cannot be done: there are no columns, or blobs among them, the values take more than so many
             bytes, or an expression has no value for a row. `matching_ids` and `take` say more.
         """
-        if not columns or any(self._blob(expression) for expression in columns.values()):
+        if not columns or any(self._blob(e) or e in self._blob_holders for e in columns.values()):
             return None
         try:
             return self._matching_rows(self.condition(where), fragments, columns, most_bytes)
@@ -322,9 +322,15 @@ class SourceRows:
         """Read the values. Raises what Lance raises."""
         wanted, back = np.unique(np.asarray(ids, np.int64), return_inverse=True)
         blobs = {name: column for name, e in columns.items() if (column := self._blob(e))}
-        plain = {name: e for name, e in columns.items() if name not in blobs}
-        found = self._take_sorted(wanted, plain)
-        arrays = [self._read_blobs(wanted, blobs[n]) if n in blobs else found.column(n) for n in columns]
+        nested = {name: path for name, e in columns.items() if (path := self._blob_holders.get(e))}
+        found = self._take_sorted(wanted, {n: e for n, e in columns.items() if n not in blobs and n not in nested})
+        with_bytes = self._take_with_bytes(wanted, sorted({*nested.values()})) if nested else found
+        arrays = [
+            self._read_blobs(wanted, blobs[n])
+            if n in blobs
+            else (with_bytes.column(nested[n]) if n in nested else found.column(n))
+            for n in columns
+        ]
         batch = pa.RecordBatch.from_arrays(arrays, names=list(columns))
         unchanged = len(back) == len(wanted) and bool((np.diff(back) == 1).all())
         return batch if unchanged else batch.take(pa.array(back))
@@ -521,6 +527,23 @@ class SourceRows:
             raise self._gone(difference(wanted, found))
         return batch
 
+    def _take_with_bytes(self, wanted: Ids, paths: Sequence[str]) -> pa.RecordBatch:
+        """Return columns with the bytes of blobs in them, by a scan: Lance takes rows with the places of blobs."""
+        chosen = ", ".join(map(str, wanted.tolist()))
+        with panics_as_errors():
+            table = self._dataset.scanner(
+                columns=list(paths),
+                filter=f"_rowid IN ({chosen})" if chosen else "false",
+                with_row_id=True,
+                blob_handling="all_binary",
+            ).to_table()
+        found = single_batch(table)
+        ids = found.column("_rowid").to_numpy().astype(np.int64)
+        order = np.argsort(ids)
+        if not np.array_equal(ids[order], wanted):
+            raise self._gone(difference(wanted, ids[order]))
+        return found.take(pa.array(order))
+
     @cached_property
     def _range_scan(self) -> RangeScan:
         return RangeScan(self._dataset)
@@ -549,6 +572,23 @@ class SourceRows:
     @cached_property
     def _blobs(self) -> frozenset[str]:
         return frozenset(field.name for field in self._dataset.schema if arrow_types.is_blob(field))
+
+    @cached_property
+    def _blob_holders(self) -> Mapping[str, str]:
+        """Return the paths of columns and fields with a blob inside, and of blobs in structs, by their expressions."""
+        return {quoted_path(path): path for path in _blob_paths("", self._dataset.schema)}
+
+
+def _blob_paths(within: str, fields: Iterable[pa.Field]) -> Iterator[str]:
+    """Yield the paths of fields with blobs inside, and of the blobs in structs."""
+    for field in fields:
+        path = f"{within}.{field.name}" if within else field.name
+        if arrow_types.holds_blob(field.type):
+            yield path
+            if pa.types.is_struct(field.type):
+                yield from _blob_paths(path, field.type)
+        elif within and arrow_types.is_blob(field):
+            yield path
 
 
 def _stored_bytes(fragments: Iterable[lance.LanceFragment]) -> int:

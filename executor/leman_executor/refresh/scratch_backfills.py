@@ -25,7 +25,6 @@ import structlog
 
 from leman._format import column_bindings
 from leman_core.functions import arrow_types, column_checks
-from leman_core.functions.arrow_types import holds_blob
 from leman_core.functions.arrow_values import equal_rows
 from leman_core.model import keys
 from leman_core.model.job import Job, JobState
@@ -119,8 +118,6 @@ def equal_inputs(
     versions = earlier.definition.base_version, plan.target_version
     then, now = (SourceRows(plan.definition.source_uri, version) for version in versions)
     same = np.zeros(len(ids), np.bool_)
-    if not all(_can_be_compared(rows, inputs) for rows in (then, now)):
-        return same
     if len(ids) > _SAMPLE:
         some = np.linspace(0, len(ids) - 1, _SAMPLE).astype(np.int64)
         if not any(found.any() for _, found in _compared(then, now, inputs, ids[some], stop)):
@@ -128,13 +125,6 @@ def equal_inputs(
     for at, found in _compared(then, now, inputs, ids, stop):
         same[at : at + len(found)] = found
     return same
-
-
-def _can_be_compared(rows: SourceRows, inputs: Sequence[str]) -> bool:
-    """Return whether inputs are read with their bytes; of a blob inside of another column its place is read."""
-    schema = rows.dataset.schema
-    fields = [schema.field(path.split(".")[0]) for path in inputs]
-    return not any(holds_blob(field.type) for field in fields)
 
 
 def _compared(

@@ -72,6 +72,28 @@ def test_blobs_of_both_kinds_come_as_bytes(source):
     assert found["id"].to_pylist() == keys
 
 
+@pytest.mark.parametrize("stable", [True, False], ids=["stable", "addresses"])
+@pytest.mark.parametrize("file_format", ["2.0", "2.1", "2.2"])
+def test_blobs_inside_of_other_columns_come_as_bytes(tmp_path, file_format, stable):
+    blob, number = pa.field("b", pa.large_binary(), metadata=BLOB), pa.field("i", pa.int64())
+    values = [b"a", None, b"", b"x" * 200_000, b"e", b"f"]
+    boxes = pa.StructArray.from_arrays([pa.array(values, blob.type), pa.array(range(6))], fields=[blob, number])
+    uri = f"{tmp_path}/t.lance"
+    options = {"data_storage_version": file_format, "enable_stable_row_ids": stable, "max_rows_per_file": 2}
+    lance.write_dataset(pa.table({"id": range(6), "box": boxes}), uri, **options).delete("id = 4")
+    source, keys = SourceRows(uri, 2), [3, 0, 5, 0]
+    found = source.take(ids_of(source, keys), plain_columns(["box", "id", "box.b", "box.i"]))
+    assert found["box"].to_pylist() == [{"b": values[k], "i": k} for k in keys]
+    assert found["box.b"].to_pylist() == [values[k] for k in keys]
+    assert found["box.i"].to_pylist() == found["id"].to_pylist() == keys
+    assert source.take(np.empty(0, np.int64), plain_columns(["box"])).num_rows == 0
+    assert source.matching_rows("", [0], plain_columns(["box"]), 1 << 20) is None
+    gone = ids_of(SourceRows(uri, 1), [4])
+    with pytest.raises(Aborted) as caught:
+        source.take(gone, plain_columns(["box"]))
+    assert caught.value.reason == "SOURCE_ROW_GONE"
+
+
 def test_nothing_is_taken_for_no_ids(source):
     found = source.take(np.empty(0, np.int64), {"x": "id + 1", "b": "old"})
     assert (found.num_rows, found.schema.names) == (0, ["x", "b"])
