@@ -1,1 +1,1 @@
-"""One job: planned, executed plan by plan, committed, ended; what history and its watchers see of it."""
+"""Run one job: plan it, execute plan after plan, commit, end it, and report its state to history and watchers."""

@@ -1,4 +1,4 @@
-"""Ways to wait for asynchronous work: with patience, together, or for several pieces of which one error ends all."""
+"""Retry, share, group and limit asynchronous calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import tenacity
 from leman_core.model.service_errors import NEVER_REACHED, ResourceExhausted, Unavailable
 
 _PATIENCE_SECONDS = 120.0
-#: Patience while a caller waits for the answer, who may send the call again.
+#: How long calls are retried while a caller waits, which can retry by itself.
 _CALLERS_PATIENCE_SECONDS = 60.0
 _CALLER_WAITS: ContextVar[bool] = ContextVar("caller_waits", default=False)
 
@@ -25,10 +25,10 @@ _Arguments = ParamSpec("_Arguments")
 async def retry_unavailable(
     call: Callable[_Arguments, Awaitable[_Result]], *args: _Arguments.args, **kwargs: _Arguments.kwargs
 ) -> _Result:
-    """Make a call, again while the service cannot be reached or has too much to do, for two minutes.
+    """Make a call, and retry for two minutes while the service is unreachable or overloaded.
 
-    An unknown outcome is not a failure, and neither is a service that others keep busy. A message that is too large is
-    not sent again. Inside of `caller_waits` the patience is that of callers.
+    An unknown outcome is retried too; a message that is too large is not. Inside `within_call_deadline` retries end
+    earlier.
     """
     waited_for = _CALLER_WAITS.get()
     async for attempt in tenacity.AsyncRetrying(
@@ -44,7 +44,7 @@ async def retry_unavailable(
 
 @contextlib.contextmanager
 def within_call_deadline() -> Iterator[None]:
-    """Have `patiently` try for a minute only, and once where a peer was never reached: its address may be wrong."""
+    """Limit `retry_unavailable` to a minute, and to one try if the peer was never reached: its address may be wrong."""
     before = _CALLER_WAITS.set(True)
     try:
         yield
@@ -63,10 +63,10 @@ def _may_pass(error: BaseException) -> bool:
 
 
 class SharedRead(Generic[_Result]):
-    """A look at something that others change, made once for all who asked before it began; for one event loop.
+    """A read of shared state that serves all callers that asked before it began, on one event loop.
 
-    Who asks while a look is under way waits for the next one: what they ask about may have come after it began. So
-    there is one look under way and one to come at the most, however many ask, and no one waits longer than for two.
+    A caller that asks during a read waits for the next one, as the read may have missed what the caller asks about. At
+    most one read is running and one is pending, so no caller waits longer than two reads.
     """
 
     def __init__(self, look: Callable[[], Awaitable[_Result]]) -> None:
@@ -75,7 +75,7 @@ class SharedRead(Generic[_Result]):
         self._to_come: asyncio.Task[_Result] | None = None
 
     async def __call__(self) -> _Result:
-        """Return what a look finds that begins after this call, or raise what it raises."""
+        """Return the result of a read that begins after this call, or raise its error."""
         if self._to_come is None:
             self._to_come = asyncio.create_task(self._after(self._under_way))
             self._to_come.add_done_callback(ignore_result)
@@ -89,7 +89,7 @@ class SharedRead(Generic[_Result]):
 
 
 async def run_all_or_raise(*work: Awaitable[None]) -> None:
-    """Run all to the end; the first error ends the others and is raised as it is."""
+    """Run all to the end. The first error cancels the others and is raised unchanged."""
     tasks = [asyncio.ensure_future(w) for w in work]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -102,9 +102,9 @@ async def run_all_or_raise(*work: Awaitable[None]) -> None:
 
 
 async def wait_all(*tasks: asyncio.Future[Any]) -> None:
-    """Wait until all have ended; then the error of the first of them that failed is raised.
+    """Wait until all have ended, then raise the error of the first one that failed.
 
-    So nothing is under way any more when this raises.
+    Nothing is running any more when this raises.
     """
     try:
         await asyncio.wait(tasks)
@@ -120,9 +120,9 @@ async def wait_all(*tasks: asyncio.Future[Any]) -> None:
 
 
 async def gather_limited(count: int, calls: Sequence[Callable[[], Awaitable[_Result]]]) -> list[_Result]:
-    """Make calls, `count` at once, and return the results in the order of the calls.
+    """Make calls, at most `count` concurrently, and return the results in the order of the calls.
 
-    After an error no call is begun any more; the first error is raised when the calls under way have ended, as threads
+    After an error no further call starts. The first error is raised when the running calls have ended, as threads
     cannot be stopped.
     """
     waiting = deque(enumerate(calls))
@@ -146,5 +146,5 @@ async def gather_limited(count: int, calls: Sequence[Callable[[], Awaitable[_Res
 
 
 def ignore_result(ended: asyncio.Future[Any]) -> None:
-    """Take the error out of an ended future, as a callback: where a job ends by something else, no one asks for it."""
+    """Retrieve the error of a future, as a callback, if the job may end without awaiting it."""
     _ = ended.cancelled() or ended.exception()

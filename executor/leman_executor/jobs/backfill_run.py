@@ -1,13 +1,4 @@
-"""One backfill: its inputs first, then plan after plan until nothing is left, then the indexes on what it wrote.
-
-The indexes on what a job wrote: they are updated where the job asks for it, else looked at.
-
-So the job can say what a fast search misses.
-
-Computes the inputs of a backfill or a refresh that are computed columns themselves, as part of its job.
-
-One running backfill: plans, executes the plan, and plans again where something was refused or reserved.
-"""
+"""Run one backfill: its stale inputs, then plan after plan until nothing is left, then its indexes."""
 
 from __future__ import annotations
 
@@ -52,21 +43,21 @@ from leman_executor.scheduling.stalls import ReservationWaits
 async def update_or_report_indices(
     status: JobStatus, services: JobEnvironment, uri: str, columns: Sequence[str], *, optimize: bool
 ) -> None:
-    """Update or look at indexes, and note on the status which of them leave rows out.
+    """Update or check indexes, and note on the status which of them miss rows: a fast search does not find these.
 
     Args:
-        columns: The columns whose indexes are meant; empty: any.
+        columns: The columns whose indexes are meant; empty: all.
         optimize: Have the coordinator update the indexes.
 
     Raises:
-        LemanError: what the coordinator says where it cannot update them.
+        LemanError: the coordinator cannot update them.
     """
     if optimize:
         found = await retry_unavailable(services.commits.optimize_indices, uri, columns)
     else:
         try:
             _, found = await run_in_job_thread(lance_tables.index_coverage, uri, columns)
-        except LemanError as error:  # what was asked for is done
+        except LemanError as error:  # the requested work is done
             status.note("index", f"the indexes of the table cannot be looked at: {error.message}")
             return
     stale = tuple(index for index in found if index.is_stale)
@@ -75,12 +66,15 @@ async def update_or_report_indices(
         status.note("index", f"index {index.name} leaves {index.rows_left_out} rows out: a fast search misses them")
 
 
-#: Makes the backfill of one input.
+#: Creates the backfill of one input.
 RunOf = Callable[[Job, JobEnvironment, JobStatus], JobRun]
 
 
 class InputColumns:
-    """The inputs of one job: one column after the other is brought up to date, with all of its rows."""
+    """Backfill the stale inputs of one job, one column after the other.
+
+    Inputs are computed columns that a backfill or a refresh reads.
+    """
 
     def __init__(self, status: JobStatus, services: JobEnvironment, run_of: RunOf) -> None:
         self._status = status
@@ -94,14 +88,14 @@ class InputColumns:
         """Compute what is stale or missing.
 
         Args:
-            inputs: inputs before what reads them.
-            table: whose columns these are, and how many workers they may have; it names no column.
-            check_stop: raises Cancelled where the job was asked to stop.
-            incarnation: of the table that is meant; empty: whichever is there.
+            inputs: Each comes before the columns that read it.
+            table: Names the table and the number of workers, but no column.
+            check_stop: Raises Cancelled if the job was asked to stop.
+            incarnation: The expected incarnation of the table; empty: any.
 
         Raises:
             Cancelled: The job was asked to stop, or is lost.
-            LemanError: What ended the backfill of an input.
+            LemanError: The error that ended the backfill of an input.
         """
         for stale in inputs:
             check_stop()
@@ -140,37 +134,37 @@ class InputColumns:
             raise job_run.from_job_error(ended.error)
 
     def cancel(self) -> None:
-        """Stop what runs. Blocks for a moment."""
+        """Cancel the running backfill. Blocks for a moment."""
         if self._running is not None:
             self._running.cancel()
 
     def pause(self) -> None:
-        """Stop what runs as soon as what it computed is stored."""
+        """Stop the running backfill as soon as its computed rows are stored."""
         if self._running is not None:
             self._running.pause()
 
 
 _PLANS_WITHOUT_PROGRESS = 5
-#: Rows that cost less are computed, where they are many: to compare them takes as long.
+#: Many rows that cost less than this are computed again: comparing them takes as long.
 _CHEAP_SECONDS = 1e-6
 _CHEAP_ROWS = 100_000
-#: Plans in a row in which another writer of the column was faster: of so many jobs on one fragment each gets through.
+#: Plans in a row that another writer of the column may overtake: each of this many jobs on one fragment gets through.
 _PLANS_OVERTAKEN = 500
 
 
 def lineage_of(header: PlanHeader) -> LineageFacts:
-    """Return what a plan makes of what."""
+    """Return the lineage of a plan."""
     version = header.inputs_version or header.read_version
     return LineageFacts(header.uri, version, header.uri, {header.output.name: header.input_columns})
 
 
 class BackfillRun:
-    """A backfill while it runs: see `JobRun`.
+    """A running backfill, see `JobRun`.
 
     Args:
         job: The job.
-        services: What it uses.
-        status: The job as watchers see it; None: one of its own.
+        services: Its ports and settings.
+        status: The job as watchers see it; None: creates its own.
         is_scratch: Whether its table is a scratch table, which has no indexes and no readers while the job runs.
     """
 
@@ -179,11 +173,11 @@ class BackfillRun:
     ) -> None:
         #: The job as watchers see it.
         self.status = status or JobStatus(job)
-        #: Set where the job was asked to stop, for good or for a while.
+        #: Set when the job was asked to stop or to pause.
         self._stop = threading.Event()
         self._cancelled = False
         self._execution: PlanExecution | None = None
-        #: One whose workers were started while history did not know the job yet.
+        #: An execution whose workers were started before the job was in history.
         self._ahead: PlanExecution | None = None
         self._services = services
         self._inputs = InputColumns(self.status, services, BackfillRun)
@@ -200,7 +194,7 @@ class BackfillRun:
 
     @property
     def cancelling(self) -> bool:
-        """Return whether the job was asked to stop for good."""
+        """Return whether the job was cancelled."""
         return self._cancelled
 
     @property
@@ -209,15 +203,15 @@ class BackfillRun:
         return self._workers
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Set what a row costs, see `JobRun`; the first units are cut by it."""
+        """Set the cost of a row, see `JobRun`; it sizes the first units."""
         self._cost = seconds_per_row
 
     async def plan(self) -> Plan:
-        """Ask the planner, again while it cannot be reached.
+        """Ask the planner for a plan, and retry while it is unreachable.
 
         Raises:
-            Aborted: TABLE_REPLACED – the table was dropped, and another one has its name by now.
-            LemanError: what the planner answers.
+            Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
+            LemanError: the planner's error.
         """
         begin = time.monotonic()
         try:
@@ -240,8 +234,7 @@ class BackfillRun:
                 reasons=header.reasons,
                 plan_summary=summarize_plan(plan),
                 incarnation=incarnation,
-                # the filter with its relative times pinned holds for the whole job, restarts included; so does the
-                # version that a tag stood for
+                # The whole job, restarts included, keeps the relative times of the filter and the version of the tag.
                 request=replace(spec, where=header.where, read_version=header.inputs_version, read_tag=""),
             )
             status.note("plan", status.job.plan_summary)
@@ -249,7 +242,7 @@ class BackfillRun:
         return plan
 
     async def _ask_planner(self) -> Plan:
-        """Return a plan of a table that has an incarnation: where there is something to do, it gets one."""
+        """Return a plan. If it has work, give the table an incarnation if it has none."""
         create_plan, job = self._services.planner.create_plan, self.status.job
         plan = await retry_unavailable(create_plan, job.backfill)
         header = plan.header
@@ -261,7 +254,7 @@ class BackfillRun:
         return replace(plan, header=replace(header, incarnation=begun.incarnation))
 
     def _check_function(self, plan: Plan) -> None:
-        """Check that the function is that of the first plan, as it is given values: the column may have another one."""
+        """Check that a function with environment values is still that of the first plan."""
         job, udf = self.status.job, plan.header.udf
         if job.udf_name:
             before, now = FunctionVersion(job.udf_name, job.udf_version), FunctionVersion(udf.name, udf.version)
@@ -269,37 +262,37 @@ class BackfillRun:
             check_functions_unchanged(self.status.env, {column: before}, {column: now})
 
     def check_env(self, plan: Plan) -> None:
-        """Check that a function can have the job's environment, see `JobRun`; inputs that are computed may be such."""
+        """Check that a function can use the job's environment, see `JobRun`; functions of computed inputs count too."""
         if not self._computes_inputs(plan):
             check_env_usable(self.status.env, [plan.header.udf])
 
     def check_resources(self, plan: Plan) -> None:
-        """Check that workers have what the function asks for.
+        """Check that workers have the resources of the function.
 
         Raises:
-            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has it.
-            LemanError: Why Spark's workers run no function at present, where the plan calls one.
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has them.
+            LemanError: Spark's workers cannot run functions at present, and the plan calls one.
         """
         if plan.tasks:
             self._services.check_can_run([plan.header.udf])
         self._workers = task_slots_for(plan.header.udf, self.status.job.backfill.concurrency, self._services).count
 
     def prefetch(self, plan: Plan) -> None:
-        """Start workers, see `JobRun`: they get nothing to do before `run`."""
+        """Start workers, see `JobRun`; they get no work before `run`."""
         is_another = plan.migrated or plan.compared or self._computes_inputs(plan)
         if plan.tasks and not (is_another or plan.header.udf.kind is UdfKind.SQL):
-            with contextlib.suppress(LemanError):  # the job is to end by that, once it is known
+            with contextlib.suppress(LemanError):  # raised again when the job runs
                 self._ahead = self._execution_of(plan)
                 self._ahead.begin()
 
     async def abandon(self) -> None:
-        """End what `prefetch` began, see `JobRun`."""
+        """Stop the workers of `prefetch`, see `JobRun`."""
         ahead, self._ahead = self._ahead, None
         if ahead is not None:
             await ahead.abandon()
 
     async def ended_at_once(self, plan: Plan) -> bool:
-        """End the job where nothing is to be done; False: it has to run."""
+        """End the job if there is nothing to do. Return whether it ended."""
         if plan.tasks or self._computes_inputs(plan):
             return False
         if self.status.job.backfill.optimize_indices:
@@ -309,11 +302,11 @@ class BackfillRun:
         return True
 
     async def ended_soon(self, plan: Plan) -> bool:  # noqa: ARG002
-        """Return False, see `JobRun`: workers are to be seen and cancelled."""
+        """Return False, see `JobRun`: workers must be visible and cancellable."""
         return False
 
     async def replan_and_run(self) -> None:
-        """Run a job that was taken over, or had to wait for its turn, from the plan on."""
+        """Plan and run a job that was taken over or was queued."""
         try:
             await begin_attempt(self._services.commits, self.status.job)
             plan = await self.plan()
@@ -327,7 +320,7 @@ class BackfillRun:
         await self.run(plan)
 
     async def run(self, plan: Plan) -> None:
-        """Work until nothing is left, and leave the job in a terminal state; only bugs are raised."""
+        """Work until nothing is left, and end the job. Only bugs are raised."""
         await run_to_completion(self, self._services, self._work(plan))
 
     async def _work(self, plan: Plan) -> bool:
@@ -353,14 +346,14 @@ class BackfillRun:
         self._services.cancel_workers(self.status.job.key)
 
     def pause(self) -> None:
-        """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
+        """Stop as soon as computed rows are stored; `run` then leaves the job as PAUSED."""
         self._stop.set()
         self._inputs.pause()
         if self._execution is not None:
             self._execution.stop()
 
     def resume(self) -> None:
-        """Let the job run again after a pause, see `JobRun`."""
+        """Allow a paused job to run again, see `JobRun`."""
         self._stop.clear()
 
     def _check_stop(self) -> None:
@@ -368,7 +361,7 @@ class BackfillRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leave the job in a terminal state; the row that is to blame is stored first."""
+        """End the job, after storing the row that made it fail."""
         if self.status.blamed is not None:
             await self._save_blamed(self.status.blamed)
         if self.status.metrics.failed_elsewhere:
@@ -379,14 +372,14 @@ class BackfillRun:
         await self.status.end(state, error, self._services.jobs)
 
     async def _save_blamed(self, row: RowError) -> None:
-        """Store the row that is to blame; where it cannot be stored the job ends all the same."""
+        """Store the row that made the job fail. An error here does not prevent the end of the job."""
         try:
             await self._services.jobs.save_error(self.status.job, row)
         except LemanError as error:
-            self.status.note("error", f"the row that is to blame is not stored: {error}")
+            self.status.note("error", f"the failed row cannot be stored: {error}")
 
     async def _execute_plans(self, plan: Plan) -> None:
-        """Execute plan after plan until one leaves nothing, or several in a row made no progress."""
+        """Execute plan after plan until nothing is left, or several in a row made no progress."""
         metrics = self.status.metrics
         idle = overtaken = 0
         plan = await self._after_inputs(plan)
@@ -401,12 +394,12 @@ class BackfillRun:
             if unsettled is None:
                 return
             self._cost = metrics.seconds_per_row or self._cost
-            # rows of a file that is refused again and again are computed again and again
+            # Recomputing the rows of a file that is refused every time is no progress.
             moved = metrics.rows_evaluated != evaluated and not unsettled.unusable
             if moved or metrics.fragments_committed != committed:
                 idle = overtaken = 0
             elif unsettled.overtaken and overtaken < _PLANS_OVERTAKEN:
-                overtaken += 1  # who was faster has got on, and is through one day
+                overtaken += 1  # the faster writer has made progress, and will finish
             elif not unsettled.waiting:
                 idle += 1
             await self._wait(unsettled, idle, overtaken)
@@ -416,7 +409,7 @@ class BackfillRun:
         return bool(plan.header.stale_inputs) and self.status.job.backfill.on_stale_input is OnStaleInput.FIRST
 
     async def _after_inputs(self, plan: Plan) -> Plan:
-        """Compute inputs that are not current, where the job is to do that first; return a plan that was made after."""
+        """Compute stale inputs if the job is to do that first, and return a plan that was made afterwards."""
         for _ in range(_PLANS_WITHOUT_PROGRESS):
             if not self._computes_inputs(plan):
                 return plan
@@ -429,23 +422,23 @@ class BackfillRun:
         stale = ", ".join(found.column for found in plan.header.stale_inputs)
         raise Aborted(
             "NO_PROGRESS",
-            f"What the column rests on ({stale}) becomes stale again as soon as it is computed: others write to the "
-            "table. What was finished is kept; run the backfill again.",
+            f"The inputs of the column ({stale}) become stale again as soon as they are computed, because other jobs "
+            "write to the table. Finished work is kept; run the backfill again.",
         )
 
     async def install(self, plan: Plan) -> bool:
-        """Have finished files of a plan committed, and no others computed; return whether all of them are in the table.
+        """Commit the finished files of a plan without computing more, and return whether all were installed.
 
-        For a job of several columns, which then continues with `run`.
+        Used by a job of several columns, which then continues with `run`.
 
         Args:
-            plan: Of fragments that have a finished file.
+            plan: Its fragments have a finished file each.
         """
         self._check_stop()
         return await self._execute(plan) is None
 
     def computes_inputs(self, plan: Plan) -> bool:
-        """Return whether it computes other columns before this one."""
+        """Return whether stale inputs are computed before this column."""
         return self._computes_inputs(plan)
 
     async def _execute(self, plan: Plan) -> UnsettledReasons | None:
@@ -473,7 +466,7 @@ class BackfillRun:
         self.status.update(stalls=tuple(stalls))
 
     async def _compare_inputs(self, plan: Plan) -> Plan:
-        """Compare rewritten rows with their earlier inputs, and return a plan without those whose inputs are equal."""
+        """Compare rewritten rows with their earlier inputs, and return a plan without the unchanged ones."""
         while plan.compared:
             rows = sum(compared.rows for compared in plan.compared)
             if self._cost is not None and self._cost < _CHEAP_SECONDS and rows > _CHEAP_ROWS:
@@ -490,7 +483,7 @@ class BackfillRun:
         return plan
 
     async def _migrate_checkpoints(self, plan: Plan) -> Plan:
-        """Have stored rows stored again where the next plan finds them, through one compaction after the other."""
+        """Move checkpoints to where the next plan finds them, through one compaction after the other."""
         while plan.migrated:
             stored = await self._services.checkpoints.migrate(plan, self._stop)
             self._check_stop()
@@ -502,19 +495,19 @@ class BackfillRun:
         return plan
 
     async def _wait(self, unsettled: UnsettledReasons, idle: int, overtaken: int) -> None:
-        """Wait for a moment before the next plan, where that may help."""
+        """Wait before the next plan, if that may help."""
         self._check_stop()
         if unsettled.waiting:
-            # another job is computing these rows: look again soon, for as long as it renews its reservations
+            # Another job is computing these rows: poll while it renews its reservations.
             if self._waits.turns <= 1:
-                self.status.note("wait", f"Fragments that another job is computing: {unsettled.waiting}")
+                self.status.note("wait", f"Waiting for fragments that another job computes: {unsettled.waiting}")
             await asyncio.sleep(min(0.1 * 2 ** min(self._waits.turns, 4), 1.0))
             return
         if idle >= _PLANS_WITHOUT_PROGRESS:
             what = "Files of the table cannot be read or written" if unsettled.failing else "The table keeps changing"
             raise Aborted(
                 "NO_PROGRESS",
-                f"{what} under the job: {unsettled.why}. What was finished is kept; run the backfill again.",
+                f"{what} during the job: {unsettled.why}. Finished work is kept; run the backfill again.",
             )
         self.status.replans(unsettled.why)
         if idle or overtaken:

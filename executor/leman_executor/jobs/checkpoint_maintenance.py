@@ -69,16 +69,14 @@ from leman_executor.worker.fragment_writer import write_partial
 
 _log = structlog.get_logger(__name__)
 
-#: Older ones are dropped: fragments that were compacted again long ago.
+#: Older records are dropped: those fragments were compacted again long ago.
 _MOST_RECORDS = 200_000
 
 
 def store_traced(store: CheckpointStore, plan: Plan, files: Iterable[TracedFile] | None = None) -> None:
-    """Add traced files, those of the plan or others, to the record of their column and function version.
+    """Add traced files, by default those of the plan, to the record of their column and function version.
 
-    A record is one value, which a plan reads.
-
-    Where two jobs add at once, or the store refuses, no value of a row is lost: the next plan traces the files again.
+    If two jobs add at the same time, or the store fails, no value is lost: the next plan traces the files again.
     """
     by_version: dict[str, list[TracedFile]] = defaultdict(list)
     for traced in plan.traced if files is None else files:
@@ -107,9 +105,9 @@ class _Source(Protocol):
 
 
 def migrate_checkpoints(store: CheckpointStore, plan: Plan, stop: threading.Event) -> int:
-    """Store again what the plan says is stored elsewhere, until `stop` is set; return how many checkpoints that were.
+    """Store again the checkpoints that the plan has moved, until `stop` is set. Return how many.
 
-    Rows that cannot be read any more, or are damaged, are left out: they are computed.
+    Rows that are unreadable or damaged are left out, to be computed.
     """
     stored = 0
     for key, rows in itertools.groupby(plan.migrated, lambda migrated: migrated.source):
@@ -184,7 +182,7 @@ def _moved(piece: Piece, part: RowRange, covered: RowRange, offsets: Offsets) ->
 
 
 def _without(piece: Piece, migrated: MigratedRows) -> Piece | None:
-    """Return the rows whose inputs are still those that they were computed from."""
+    """Return the rows whose inputs have not changed since they were computed."""
     left_out = np.unpackbits(np.frombuffer(migrated.left_out, np.uint8), count=migrated.covered.rows)
     return piece.without(np.flatnonzero(left_out) + migrated.covered.start)
 
@@ -193,7 +191,7 @@ def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
     """Open the checkpoint of a key, or the column file that its record names.
 
     Raises:
-        KeyError: It is gone or damaged.
+        KeyError: It is missing or damaged.
     """
     batch = store[key]
     if keys.parse_record_key(key) is None:
@@ -205,7 +203,7 @@ def _open(store: CheckpointStore, uri: str, key: str) -> _Source:
 
 
 class _File:
-    """The rows of a column file, without those that no one asked for and those of earlier function versions."""
+    """The requested rows of a column file, without those of earlier function versions."""
 
     def __init__(self, reader: ColumnFileReader) -> None:
         self._reader = reader
@@ -226,7 +224,7 @@ Offsets = npt.NDArray[np.int64]
 def compare_inputs(store: CheckpointStore, plan: Plan, stop: threading.Event) -> Comparison:
     """Compare the plan's compared files with earlier versions, until `stop` is set, and store values that were lost.
 
-    A file that cannot be read is left out: its rows are computed.
+    Files that cannot be read are left out, so their rows are computed.
     """
     header = plan.header
     prefixes = {task.fragment_id: task.checkpoint_prefix for task in plan.tasks} if plan.compared else {}
@@ -262,9 +260,9 @@ def _settled(traced: TracedFile) -> int:
 
 
 class _LostValues:
-    """Stores values of rows of one fragment that have them no more.
+    """Store the lost values of rows of one fragment.
 
-    The checkpoints have a filter of their own, so that they say nothing of other rows. Each is of the function that
+    The checkpoints have a filter of their own, so that they cover no other rows. Each belongs to the function that
     computed its values.
     """
 
@@ -273,18 +271,18 @@ class _LostValues:
         self._column = plan.header.output.name
         self._kind = arrow_types.values_field(plan.header.output.field.arrow).type
         self._fragment_id = compared.known.fragment_id
-        #: Whether the column has no file in the fragment: then no row has its value.
+        #: Whether the column has no file in the fragment: then every row has lost its value.
         self.has_all = not compared.known.file
         own = keys.under_filter(prefix, keys.md5(f"rows before {compared.known.file}"))
         function = plan.header.udf.name, plan.header.udf.version
         kept = [(other.name, other.version) for other in plan.header.kept_functions]
         self._prefixes = [own, *(keys.of_function(own, function, other) for other in kept)]
-        #: By version of the function, see `row_states.of_version`.
+        #: By function version, see `row_states.of_version`.
         self._pieces: dict[int, list[Piece]] = defaultdict(list)
         self.rows = 0
 
     def add(self, offsets: Offsets, values: pa.Array, states: States) -> None:
-        """Take values; those of another type are left to be computed."""
+        """Collect values; those of another type are left to be computed."""
         if values.type != self._kind:
             return
         versions, kinds = row_states.state_versions(states), row_states.state_kinds(states)
@@ -294,7 +292,7 @@ class _LostValues:
             self._pieces[version].append(Piece(offsets[of], values.filter(pa.array(of)), found))
 
     def flush(self) -> None:
-        """Store what was taken since the last time."""
+        """Store the values collected since the last call."""
         for version, pieces in self._pieces.items():
             offsets = np.concatenate([piece.offsets for piece in pieces])
             for covered, batch in in_parts(RowRange(int(offsets.min()), int(offsets.max()) + 1), self._batch(pieces)):
@@ -308,7 +306,7 @@ class _LostValues:
 
 
 class _Rows:
-    """Inputs and values of the rows of one fragment of one version; the inputs are as the function is given them."""
+    """Inputs and values of the rows of one fragment of one version, with the inputs as the function gets them."""
 
     def __init__(
         self, reader: FragmentReader, fragment_id: int, columns: Sequence[str], types: Sequence[pa.DataType]
@@ -319,7 +317,7 @@ class _Rows:
         self._types = types
 
     def read(self, covered: RowRange, offsets: Offsets) -> Iterator[tuple[Offsets, list[pa.Array]]]:
-        """Yield the rows of a range that are among `offsets` and not deleted, in pieces: offsets, and the columns."""
+        """Yield offsets and columns of the live rows of a range that are among `offsets`, in pieces."""
         distinct = list(dict.fromkeys(self._columns))
         for chunk in self.reader.read(self.fragment_id, covered, distinct, deletions=True):
             wanted = isin(chunk.offsets, offsets)
@@ -330,12 +328,12 @@ class _Rows:
                 yield chunk.offsets[wanted], [*given, *columns[len(given) :]]
 
     def row_ids(self, offsets: Offsets) -> Offsets:
-        """Return the stable row ids of some offsets; -1 where there is none."""
+        """Return the stable row ids of some offsets, or -1."""
         return np.array(self.reader.row_ids(self.fragment_id, offsets.tolist()), np.int64)
 
 
 class _Earlier:
-    """The rows of an earlier fragment, to be found by those that they are now."""
+    """The rows of an earlier fragment, looked up by the current ones."""
 
     def __init__(self, rows: _Rows, earlier: EarlierRows) -> None:
         self._rows = rows
@@ -346,7 +344,7 @@ class _Earlier:
         self._by_id: tuple[Offsets, Offsets] | None = None
 
     def offsets_of(self, now: _Rows, offsets: Offsets) -> Offsets:
-        """Return where some rows were; -1 for each that was not there, or not current."""
+        """Return where some rows were, or -1 if a row was not there or not current."""
         if self._earlier.same_offsets:
             found = offsets.copy()
         else:
@@ -370,7 +368,7 @@ class _Earlier:
         return self._by_id
 
     def read(self, offsets: Offsets) -> tuple[Offsets, list[pa.Array]] | None:
-        """Return the rows at some offsets that are not deleted, in ascending order."""
+        """Return the live rows at some offsets, in ascending order."""
         pieces = []
         for part in split_range(RowRange(int(offsets.min()), int(offsets.max()) + 1), CHUNK_ROWS):
             inside = offsets[(offsets >= part.start) & (offsets < part.end)]
@@ -472,22 +470,18 @@ def _traced(known: TracedFile, states: States, older: Sequence[str]) -> TracedFi
 
 
 class LanceCheckpointMaintenance:
-    """The `leman_executor.jobs.job_environment.CheckpointMaintenance` of checkpoints in Lance files."""
+    """The `leman_executor.jobs.job_environment.CheckpointMaintenance` of Lance files, in threads."""
 
     def __init__(self, pool: BlockingPool) -> None:
         self._pool = pool
 
     async def migrate(self, plan: Plan, stop: threading.Event) -> int:
-        """See the port."""
         return await self._pool.run(migrate_checkpoints, _store(plan.header.uri), plan, stop)
 
     async def save_traced(self, plan: Plan) -> None:
-        """See the port."""
         await self._pool.run(store_traced, _store(plan.header.uri), plan)
 
     async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
-        """See the port."""
-
         def compared() -> Comparison:
             store = _store(plan.header.uri)
             found = compare_inputs(store, plan, stop)
@@ -499,19 +493,16 @@ class LanceCheckpointMaintenance:
     async def write_partial(
         self, context: WorkContext, task: FragmentTask, checkpoints: Sequence[CheckpointRef], stop: threading.Event
     ) -> StagedFile | None:
-        """See the port."""
         return await self._pool.run(write_partial, context, task, checkpoints, _store(context.uri), stop)
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
-        """See the port."""
         await self._pool.run(forget_file, _store(uri), task.checkpoint_prefix, task.fragment_id, file)
 
     async def remove_leftovers(self, uri: str) -> None:
-        """See the port."""
         try:
             await self._pool.run(remove_leftovers, uri)
         except (LemanError, OSError) as error:
-            _log.warning("what a job left of a table that is gone is still there", uri=uri, error=str(error))
+            _log.warning("leftovers of a deleted table are not removed", uri=uri, error=str(error))
 
 
 def _store(uri: str) -> LanceCheckpointStore:
@@ -526,7 +517,7 @@ class KnownColumns(Protocol):
     """The list of known columns."""
 
     def columns(self) -> Iterable[ColumnKey]:
-        """Return all computed columns that someone asked for."""
+        """Return all computed columns in open databases."""
         ...
 
 
@@ -534,12 +525,12 @@ class TableVersions(Protocol):
     """The versions of tables."""
 
     def latest_version(self, uri: str) -> int:
-        """Return the latest version of a table; blocks."""
+        """Return the latest version of a table. Blocks."""
         ...
 
 
 class CompactionWatch:
-    """The watch over the columns that `known` has; it plans for a column when its table has a new version."""
+    """Watch the columns of `known`: plan for a column when its table has a new version."""
 
     def __init__(
         self, planner: Planner, checkpoints: CheckpointMaintenance, known: KnownColumns, tables: TableVersions
@@ -551,19 +542,19 @@ class CompactionWatch:
         self._seen: dict[ColumnKey, int] = {}
 
     async def run(self, interval_seconds: float) -> None:
-        """Look every so many seconds, for ever."""
+        """Check every `interval_seconds`, forever."""
         while True:
             await asyncio.sleep(interval_seconds)
             await self.look()
 
     async def look(self) -> None:
-        """Plan for the columns whose table has a new version, and record what the plans found out."""
+        """Plan for the columns whose table has a new version, and record the traced files of the plans."""
         for column in sorted(self._known.columns()):
             try:
                 await self._look_at(column)
-            except LemanError as error:  # dropped, out of reach: a job of it would say so
+            except LemanError as error:  # dropped or unreachable: a job would report it
                 _log.info("not looked at for compactions", column=column, error=str(error))
-            except Exception:  # noqa: BLE001 - one table is not to keep the others from being looked at
+            except Exception:  # noqa: BLE001 - one table must not keep the others from being checked
                 _log.exception("not looked at for compactions", column=column)
 
     async def _look_at(self, column: ColumnKey) -> None:

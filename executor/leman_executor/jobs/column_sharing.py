@@ -1,12 +1,8 @@
-"""What the columns of one job share: scans of fragments, and commits.
+"""Share scans and commits among the SQL columns of one job.
 
-SQL columns of one job that are computed together: each fragment is read once for all of them.
-
-Only whole fragments are done here of which nothing is stored. Each column has a pass of its own over the rows that are
-read (`executor/leman_executor/worker/sql_source.py`), with its reservations, checkpoints and error policy. The
-column's own run does what this leaves undone.
-
-The commits of several columns of one job: those that are asked for at the same time become one request.
+A fragment is read once for all columns. Only whole fragments without stored rows are shared. Each column has its own
+pass over the rows (`executor/leman_executor/worker/sql_source.py`), with its reservations, checkpoints and error
+policy. The column's own run does the rest.
 """
 
 from __future__ import annotations
@@ -35,11 +31,11 @@ from leman_executor.scheduling.local_runner import LoopSink
 from leman_executor.worker.sql_source import SharedScan
 from leman_executor.worker.worker_loop import WorkerState
 
-#: Plans of more fragments are not taken apart.
+#: Larger plans are not shared.
 _MOST_FRAGMENTS = 10_000
-#: Passes at once: each is a thread, and a writer with buffers of some MB.
+#: Concurrent passes: each is a thread, and a writer with buffers of some MB.
 _MOST_PASSES = 128
-#: Of units, whose ids differ from those of the columns' own runs.
+#: Numbers of units, whose ids differ from those of the columns' own runs.
 _numbers = itertools.count(1)
 
 
@@ -50,21 +46,21 @@ class SharedColumn:
     plan: Plan
     context: WorkContext
     metrics: JobMetrics
-    #: Files that were finished since they were taken last, by fragment.
+    #: Finished files by fragment, since `take_staged` was last called.
     staged: dict[int, StagedFile] = field(default_factory=dict)
-    #: Fragments that were given to it.
+    #: Its fragments.
     tasks: dict[int, FragmentTask] = field(default_factory=dict)
 
     @property
     def is_simple(self) -> bool:
-        """Return whether it computes all rows of the version that it reads, and any number of them may fail."""
+        """Return whether it computes all rows of its read version, and any number of them may fail."""
         header, plan = self.plan.header, self.plan
         others = header.where or header.failed_only or header.inputs_version or header.input_source
         bounded = header.udf.error_policy.errors_allowed(header.rows_total) is not None
         return not (others or bounded or plan.migrated or plan.compared or len(plan.tasks) > _MOST_FRAGMENTS)
 
     def take_staged(self) -> Plan | None:
-        """Return a plan of the fragments whose files were finished, and forget them; None: there are none."""
+        """Return a plan of the fragments with finished files, and forget these; None: there are none."""
         if not self.staged:
             return None
         done = [self.tasks[i]._replace(staged=file, missing=()) for i, file in sorted(self.staged.items())]
@@ -80,8 +76,8 @@ class SharedReads:
     """The fragments that several columns share.
 
     Args:
-        columns: Of one job and table.
-        workers: How many fragments are read at once at the most.
+        columns: Columns of one job and table.
+        workers: How many fragments are read concurrently.
     """
 
     def __init__(self, columns: Sequence[SharedColumn], workers: int) -> None:
@@ -106,15 +102,15 @@ class SharedReads:
 
     @property
     def left(self) -> bool:
-        """Return whether there is something to read."""
+        """Return whether fragments are left to read."""
         return bool(self._work) and not self._stop.is_set()
 
     def stop(self) -> None:
-        """Have passes store what they have and end. From any thread."""
+        """Make passes store their rows and end. Callable from any thread."""
         self._stop.set()
 
     async def run(self, seconds: float) -> None:
-        """Read fragments, and begin with no more of them after so many seconds."""
+        """Read fragments, and start no more after `seconds`."""
         until = time.monotonic() + seconds
         threads = self._workers * (self._most + 1)
         pool = ThreadPoolExecutor(threads, thread_name_prefix="shared")
@@ -143,7 +139,7 @@ class SharedReads:
         try:
             reader = await loop.run_in_executor(pool, self._reader, context)
         except LemanError:
-            return  # each column says so itself
+            return  # each column reports it
         scan = SharedScan(reader, task.fragment_id, RowRange(0, task.physical_rows), len(members))
         unit_id = f"s{next(_numbers)}"
         try:
@@ -154,12 +150,12 @@ class SharedReads:
             ]
             outcomes = await asyncio.gather(*passes, return_exceptions=True)
             await reading
-        except BaseException:  # a pass that never begins would be waited for
+        except BaseException:  # otherwise others wait for a pass that never begins
             scan.abandon()
             raise
         for column, outcome in zip(members, outcomes, strict=True):
             if isinstance(outcome, LemanError):
-                column.metrics.lost(unit_id)  # its own run finds the same, and says so
+                column.metrics.lost(unit_id)  # its own run finds and reports the same
             elif isinstance(outcome, BaseException):
                 raise outcome
             else:
@@ -194,14 +190,14 @@ class SharedReads:
 
 
 def _is_whole(task: FragmentTask) -> bool:
-    """Return whether all rows of the fragment are computed, and nothing of it is stored."""
+    """Return whether all rows of the fragment are computed, and none is stored."""
     stored = task.staged is not None or task.checkpoints or task.extend_current or task.rows_failed_before
     return not stored and task.missing == (RowRange(0, task.physical_rows),)
 
 
 def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
     if outcome.failure is not None:
-        column.metrics.lost(outcome.unit_id)  # its own run computes it, and says why it fails
+        column.metrics.lost(outcome.unit_id)  # its own run computes it, and reports the failure
         return
     column.metrics.outcome(outcome)
     for result in outcome.results:
@@ -211,7 +207,7 @@ def _take_in(column: SharedColumn, outcome: UnitOutcome) -> None:
 
 #: How long a commit waits for those of other columns.
 _LONGEST_WAIT_SECONDS = 1.0
-#: Files in one request at the most: a message takes 4 MiB.
+#: Files in one request: a message may have 4 MiB.
 _MOST_FILES = 6_000
 
 
@@ -226,11 +222,11 @@ class _Asked:
 
 
 class CommitsTogether:
-    """The commits of some columns: they are sent when all of these ask for one, or have left.
+    """Combine the commits of several columns: one request when all of them asked for one or have left.
 
     Args:
-        commits: Takes them.
-        told: Is told of each version, with the names of the columns in it.
+        commits: Sends the request.
+        told: Called with each version and the names of its columns.
     """
 
     def __init__(self, commits: Commits, told: Callable[[int, Sequence[str]], object]) -> None:
@@ -242,7 +238,7 @@ class CommitsTogether:
         self._sending: set[asyncio.Task[None]] = set()
 
     def expect(self, members: int) -> None:
-        """Let commits wait for so many columns; each leaves later."""
+        """Set how many columns commits wait for; each leaves later."""
         self._members = members
 
     def leave(self) -> None:
@@ -259,7 +255,6 @@ class CommitsTogether:
         attempt: Attempt,
         request_id: str,
     ) -> ColumnCommit:
-        """Install a column's files; see `Commits`."""
         answer: asyncio.Future[ColumnCommit] = asyncio.get_running_loop().create_future()
         self._asked.append(_Asked(header, output, replacements, attempt, request_id, answer))
         if self._timer is None:
@@ -268,7 +263,7 @@ class CommitsTogether:
         return await answer
 
     def __getattr__(self, name: str) -> Any:
-        """Pass on what is not about a column's files."""
+        """Pass on calls that do not concern a column's files."""
         return getattr(self._commits, name)
 
     def _send_if_all(self) -> None:
@@ -286,7 +281,7 @@ class CommitsTogether:
             task.add_done_callback(self._sending.discard)
 
     async def _answer(self, asked: Sequence[_Asked]) -> None:
-        """Send a request, and give each column its answer, whatever becomes of the request."""
+        """Send a request, and give each column its result or error."""
         try:
             await self._submit(asked)
         except BaseException as error:
@@ -305,7 +300,7 @@ class CommitsTogether:
             except LemanError as error:
                 if isinstance(error, Unavailable) or error.reason == ATTEMPT_FENCED:
                     raise
-                # it may be about one of them; what was committed all the same is found in the table
+                # The error may concern one of them. What was committed anyway is found in the table.
             else:
                 for one, answer in zip(asked, answers, strict=True):
                     _settle(one, answer)
@@ -344,7 +339,7 @@ def _refuse(one: _Asked, error: BaseException) -> None:
 
 
 def _parts(asked: Sequence[_Asked]) -> Iterator[list[_Asked]]:
-    """Yield what goes into one request."""
+    """Split columns into requests of the allowed size."""
     part: list[_Asked] = []
     files = 0
     for one in asked:

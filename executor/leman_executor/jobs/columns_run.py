@@ -1,4 +1,4 @@
-"""A running backfill of several columns: one job, with a run for each column as a part of it."""
+"""A running backfill of several columns: one job, with a run for each column."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from leman_executor.scheduling.local_runner import LocalRunner
 
 _Result = TypeVar("_Result")
 
-#: Columns that are read and committed together: each has a writer with buffers of some MB for each worker.
+#: Columns that are read and committed together: each needs a writer with some MB of buffers for each worker.
 _MOST_TOGETHER = 32
 _PLANS_AT_ONCE = 8
 _SHOWN = 5
-#: Errors of one column that do not keep the others from being computed.
+#: Errors of one column that do not stop the other columns.
 _OF_A_COLUMN = frozenset(
     {
         "COLUMN_NOT_DEFINED",
@@ -63,7 +63,7 @@ _ADDED = (
     *("fragments_committed", "udf_seconds", "read_seconds", "checkpoint_seconds", "write_seconds", "load_seconds"),
     *("commit_seconds", "spark_jobs", "rows_per_second", "rows_partly_committed"),
 )
-#: What earlier executors did for the job and plans do not see again.
+#: Counts of earlier executors, which plans do not show.
 _OF_EARLIER = (
     *("rows_skipped", "rows_evaluated", "rows_computed", "udf_seconds", "read_seconds", "checkpoint_seconds"),
     *("write_seconds", "load_seconds", "commit_seconds", "spark_jobs", "commits"),
@@ -75,7 +75,7 @@ def _is_own(error: LemanError) -> bool:
 
 
 def _stale_inputs(error: LemanError) -> frozenset[str]:
-    """Return the columns that have to be computed before a column is; of another error none."""
+    """Return the columns that an error says must be computed first."""
     if error.reason != "INPUT_COLUMN_STALE":
         return frozenset()
     return frozenset(error.facts.get("inputs", "").split(", "))
@@ -86,8 +86,7 @@ def _set_on_stale_input(run: BackfillRun, on_stale_input: OnStaleInput) -> None:
 
 
 def _divides_fragments(spec: BackfillSpec) -> bool:
-    """Return whether the request says how fragments are computed and committed: that holds where each column is
-    read."""
+    """Return whether the request controls how fragments are computed and committed, so that columns share no reads."""
     return bool(spec.task_size or spec.task_shuffle_diversity or spec.commit_granularity or spec.commit_rows)
 
 
@@ -98,12 +97,12 @@ class ColumnsMetrics(JobMetrics):
         super().__init__()
         self.parts: dict[str, JobMetrics] = {}
         self.versions: set[int] = set()
-        #: Rows of columns that cannot be planned yet, at the most.
+        #: Upper bounds of the rows of columns that cannot be planned yet.
         self.expected: dict[str, int] = {}
         self._done_before = self._committed_before = 0
 
     def taken_over(self, plans: Mapping[str, Plan]) -> None:
-        """Count what earlier executors did, as far as it is known: what they planned and is planned no more."""
+        """Count what earlier executors did, as far as known: what they planned and is not planned any more."""
         before, done, stored = self._attempts, 0, 0
         if not before.rows_planned:
             return
@@ -118,18 +117,18 @@ class ColumnsMetrics(JobMetrics):
         self._committed_before = max(before.rows_committed + shown, self._done_before - stored)
 
     def add(self, column: str, part: JobMetrics) -> None:
-        """Add those of a column."""
+        """Add the metrics of a column."""
         self.parts[column] = part
         self.rows_total = sum(known.rows_total for known in self.parts.values())
 
     @property
     def budget_used(self) -> float:
-        """The share of what an error policy allows, of the column for which it is largest."""
+        """The largest share of an error budget that any column has used."""
         return max((part.budget_used for part in self.parts.values()), default=0.0)
 
     @property
     def seconds_per_row(self) -> float | None:
-        """None: rows of each column cost another time."""
+        """None: a row of each column has another cost."""
         return None
 
     @property
@@ -145,7 +144,7 @@ class ColumnsMetrics(JobMetrics):
         return sum(part.rows_evaluated for part in self.parts.values())
 
     def progress(self) -> Progress:
-        """Return the sums; the bottleneck is that of the column that took longest."""
+        """Return the sums, with the bottleneck of the slowest column."""
         parts = [part.progress() for part in self.parts.values()]
         sums = {name: sum(getattr(part, name) for part in parts) for name in _ADDED}
         before = self._attempts
@@ -168,11 +167,9 @@ class ColumnsMetrics(JobMetrics):
 
 @dataclass(slots=True, eq=False)
 class _Column:
-    """A column of the job."""
-
     name: str
     run: BackfillRun | None = None
-    #: None: it waits for others, or there is none yet.
+    #: None: it waits for others, or is not planned yet.
     plan: Plan | None = None
     waits: frozenset[str] = frozenset()
     ended: bool = False
@@ -190,16 +187,16 @@ class ColumnsPlan:
 
     @property
     def tasks(self) -> list[FragmentTask]:
-        """Return a task of each column that has some."""
+        """Return one task of each column that has tasks."""
         return [plan.tasks[0] for plan in self.columns.values() if plan.tasks]
 
 
 class ColumnsRun:
-    """A backfill of several columns while it runs: see `JobRun`.
+    """A running backfill of several columns, see `JobRun`.
 
-    Columns that read others of the job come after these. Columns that SQL computes are computed together, others one
-    after the other. Each is a `BackfillRun` under the job's id, turn, lease and attempt, so that what is stored of a
-    column is the same as of a job of its own. What fails is the column's, unless no column could go on.
+    Columns come after the columns of the job that they read. SQL columns are computed together, others one after the
+    other. Each is a `BackfillRun` under the job's id, turn, lease and attempt, so its stored data is the same as that
+    of a separate job. A failure ends only its column, unless no other column can continue.
     """
 
     def __init__(self, job: Job, services: JobEnvironment, status: JobStatus | None = None) -> None:
@@ -213,14 +210,13 @@ class ColumnsRun:
         self._stop = threading.Event()
         self._cancelled = False
         self._planned = False
-        #: The columns' functions, as the job was accepted with them; empty: it is not yet.
+        #: The columns' functions when the job was accepted; empty before that.
         self._accepted = job.functions
         if job.attempt > 1:
             self._metrics.go_on(job.progress)
 
     @property
     def cancelling(self) -> bool:
-        """Return whether the job was cancelled."""
         return self._cancelled
 
     @property
@@ -229,17 +225,17 @@ class ColumnsRun:
         return max((column.run.workers for column in self._columns.values() if column.run is not None), default=0)
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Ignore what a row cost: each column has another function."""
+        """Ignore the cost of a row: each column has another function."""
 
     @property
     def _open(self) -> list[_Column]:
         return [column for column in self._columns.values() if not column.ended]
 
     async def plan(self) -> ColumnsPlan:
-        """Ask the planner for each column; what one of them is refused for refuses the job.
+        """Ask the planner for each column. An error of one column refuses the job.
 
         Raises:
-            LemanError: what the planner answers.
+            LemanError: the planner's error.
         """
         return await self._plan(strict=True)
 
@@ -278,7 +274,7 @@ class ColumnsRun:
         )
 
     async def _describe(self, found: ColumnsPlan) -> None:
-        """Say in the job what its first plans are."""
+        """Summarize the first plans in the job."""
         fragments, rows = Counter[str](), Counter[str]()
         reasons = {}
         for plan in found.columns.values():
@@ -355,8 +351,7 @@ class ColumnsRun:
             self._metrics.expected.pop(column.name, None)
 
     async def _plan_with_inputs(self, run: BackfillRun) -> Plan:
-        """Plan a column. Rows that others add beside the job may lack values of columns of the job that it reads: these
-        values are computed first."""
+        """Plan a column, after computing its inputs for rows that were added during the job."""
         try:
             plan = await run.plan()
         except LemanError as error:
@@ -380,7 +375,7 @@ class ColumnsRun:
         return frozenset(column.name for column in self._columns.values() if column.ended and column.error is None)
 
     def _note_function(self, column: str, plan: Plan) -> None:
-        """Note the function of a column; one that is given values is the one that the job was accepted with.
+        """Note a column's function. One that gets environment values must be that of the accepted job.
 
         Raises:
             LemanError: It is another one.
@@ -400,7 +395,7 @@ class ColumnsRun:
             self.status.note("error", f"{column.name}: {error.message.splitlines()[0]}")
 
     def check_env(self, plan: ColumnsPlan) -> None:
-        """Check that a function can have the job's environment, see `JobRun`: one of them is enough."""
+        """Check that at least one function can use the job's environment, see `JobRun`."""
         refused: FailedPrecondition | None = None
         for name, planned in plan.columns.items():
             try:
@@ -413,18 +408,18 @@ class ColumnsRun:
             raise refused
 
     def check_resources(self, plan: ColumnsPlan) -> None:
-        """Check that workers have what the functions ask for, see `JobRun`."""
+        """Check that workers have the resources of the functions, see `JobRun`."""
         for name, planned in plan.columns.items():
             self._made(self._columns[name]).check_resources(planned)
 
     def prefetch(self, plan: ColumnsPlan) -> None:
-        """Begin nothing."""
+        """Do nothing."""
 
     async def abandon(self) -> None:
-        """End nothing, as `prefetch` begins nothing."""
+        """Do nothing, as `prefetch` starts nothing."""
 
     async def ended_at_once(self, plan: ColumnsPlan) -> bool:
-        """End the job where nothing is to be done; False: it has to run."""
+        """End the job if there is nothing to do. Return whether it ended."""
         if plan.waiting or plan.tasks or any(self._computes_inputs(name, p) for name, p in plan.columns.items()):
             return False
         for name, planned in plan.columns.items():
@@ -440,7 +435,7 @@ class ColumnsRun:
         return False
 
     async def replan_and_run(self) -> None:
-        """Run a job that was taken over, or had to wait for its turn, from the plan on."""
+        """Plan and run a job that was taken over or was queued."""
         try:
             await begin_attempt(self._services.commits, self.status.job)
             await self._plan(strict=False)
@@ -454,7 +449,7 @@ class ColumnsRun:
         await self._run()
 
     async def run(self, plan: ColumnsPlan) -> None:  # noqa: ARG002 - the columns have their plans
-        """Work until nothing is left, and leave the job in a terminal state; only bugs are raised."""
+        """Work until nothing is left, and end the job. Only bugs are raised."""
         await self._run()
 
     async def _run(self) -> None:
@@ -470,7 +465,7 @@ class ColumnsRun:
         self._services.cancel_workers(self.status.job.key)
 
     def pause(self) -> None:
-        """Stop as soon as the rows at hand are stored; `run` then leaves the job as PAUSED."""
+        """Stop as soon as computed rows are stored; `run` then leaves the job as PAUSED."""
         self._stop.set()
         self._stop_reading()
         for run in tuple(self._running):
@@ -482,7 +477,7 @@ class ColumnsRun:
             reading.stop()
 
     def resume(self) -> None:
-        """Let the job run again after a pause: columns that have ended stay as they are."""
+        """Allow a paused job to run again; ended columns stay ended."""
         self._stop.clear()
         for column in self._open:
             if column.run is not None:
@@ -493,7 +488,7 @@ class ColumnsRun:
             raise Cancelled(self.status.job.job_id)
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leave the job in a terminal state; rows that are to blame are stored by the columns."""
+        """End the job; the columns have stored the rows that made them fail."""
         if state in (JobState.FAILED, JobState.CANCELLED):
             spec = self.status.job.backfill
             await self._services.checkpoints.remove_leftovers(table_uri(spec.database, spec.table))
@@ -505,7 +500,7 @@ class ColumnsRun:
         return JobState.DONE_WITH_ERRORS if failed else JobState.DONE
 
     async def _work(self) -> bool:
-        """Compute one column after the other, or together; return whether rows failed."""
+        """Compute the columns, and return whether rows failed."""
         while self._open:
             self._check_stop()
             names = {column.name for column in self._open}
@@ -523,7 +518,7 @@ class ColumnsRun:
             others = [column for column, plan in left if not self._is_shared(column, plan)]
             for at, column in enumerate(others):
                 self._check_stop()
-                if at:  # the table moved on while the others were computed
+                if at:  # the table may have changed while others were computed
                     await self._plan_column(column, strict=False)
                 if column.plan is not None:
                     await self._compute(column, column.plan)
@@ -563,7 +558,7 @@ class ColumnsRun:
         self._settle(column)
 
     async def _compute_together(self, columns: Sequence[tuple[_Column, Plan]]) -> None:
-        """Compute columns that SQL computes: fragments are read once for all, and their files are one version."""
+        """Compute SQL columns together: read fragments once, and commit their files in one version."""
         self._check_stop()
         runs = await self._read_shared(columns)
         self._check_stop()
@@ -581,7 +576,7 @@ class ColumnsRun:
             self._together.leave()
 
     async def _read_shared(self, columns: Sequence[tuple[_Column, Plan]]) -> list[tuple[_Column, Plan]]:
-        """Compute whole fragments for several columns at once, have them committed, and return plans of the rest."""
+        """Compute and commit whole fragments for several columns, and return plans of the rest."""
         settings, status = self._services.settings, self.status
         if _divides_fragments(status.job.backfill):
             return list(columns)
@@ -618,7 +613,7 @@ class ColumnsRun:
         return [(column, plan) for column, plan in left if not column.ended]
 
     async def _install(self, finished: Mapping[_Column, Plan]) -> set[_Column]:
-        """Have finished files committed, in one version; return the columns of which some were refused."""
+        """Commit finished files in one version, and return the columns of which some were refused."""
         self._together.expect(len(finished))
         runs = {column: self._made(column) for column in finished}
         self._running.update(runs.values())
@@ -639,18 +634,18 @@ class ColumnsRun:
         return refused
 
     def _committed(self, version: int, columns: Sequence[str]) -> None:
-        """Tell of a version with files of columns."""
+        """Note a version with files of columns."""
         self._metrics.versions.add(version)
         shown = ", ".join(columns[:_SHOWN]) + (f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else "")
         self.status.update(table_version=max(version, self.status.job.table_version))
         self.status.note("commit", f"committed in version {version}: {shown}")
 
     def _settle(self, column: _Column) -> None:
-        """Take in how a column ended.
+        """Record how a column ended.
 
         Raises:
             Cancelled: The job was asked to stop, or is lost.
-            LemanError: Why no column can go on.
+            LemanError: Why no column can continue.
         """
         run = self._made(column)
         ended = run.status.job
@@ -679,7 +674,7 @@ class ColumnsRun:
         text = f"Column {name}: {error.message}"
         text += (
             "" if text.endswith((".", "!", "?")) or len(self._columns) == 1 else "."
-        )  # users' texts may end anywhere
+        )  # users' texts may lack a full stop
         if len(failed) > 1:
             text += f"\nAlso failed: {', '.join(other for other, _ in failed[1:])}."
         text += (

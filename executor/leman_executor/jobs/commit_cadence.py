@@ -1,24 +1,22 @@
-"""When the finished files of a job are committed, and how many at once. Pure: no I/O, no clock.
+"""When the finished files of a job are committed, and how many together. Pure: no I/O, no clock.
 
-Each commit writes the manifest of the table again, which takes 2 ms and some 6 µs for each fragment that the table has,
-however few of them the commit is about. So a job waits nine times as long between two commits as the coordinator said
-that the last ones took to write: a tenth of its time, at the most, goes into manifests. No file waits longer for that
-than `longest_seconds`.
+Each commit rewrites the manifest of the table, which takes 2 ms plus about 6 µs for each fragment of the table, no
+matter how few fragments are committed. So a job waits nine times as long between two commits as the last manifests took
+to write, which limits manifests to a tenth of its time. No file waits longer for that than `longest_seconds`.
 
-Example: a table of 100,000 fragments, whose manifest takes 0.6 s. Files that are finished in the meantime are committed
-every 5.4 s, where in a small table they are after a second. With a million fragments, 6 s a manifest, it is every 54 s;
-and where checking a file takes 1 ms, a commit takes up to 10,000 files, and not 2,000, or the manifest would cost
-more than they do.
+Example: the manifest of a table of 100,000 fragments takes 0.6 s. Finished files are committed every 5.4 s, in a small
+table every second. With a million fragments, 6 s for a manifest, it is every 54 s. If checking a file takes 1 ms, a
+commit takes up to 10,000 files instead of 2,000, as the manifest would cost more than they do.
 """
 
 from __future__ import annotations
 
-#: The most of a job's time that goes into manifests.
+#: The largest share of a job's time for manifests.
 _SHARE = 0.1
 _LEAST_PAUSE_SECONDS = 1.0
 _MOST_FRAGMENTS = 2000
 _MOST_OF_LARGE_TABLES = 10_000
-#: Such a commit is one request: its size, and what a fragment and each file of its inputs take in it.
+#: A commit is one request: its maximum size, the bytes of a fragment, and the bytes of each file of its inputs.
 _REQUEST_BYTES, _FRAGMENT_BYTES, _INPUT_BYTES = 4 << 20, 300, 60
 
 
@@ -26,11 +24,11 @@ class CommitCadence:
     """The cadence of one plan's commits.
 
     Args:
-        granularity: Fragments of each commit, where the request says that; 0: chosen.
+        granularity: Fragments of each commit, if the request says so; 0: chosen.
         planned: Fragments of the plan: a tenth of them is committed without waiting for more.
         interval_seconds: How long a finished file waits for others.
-        longest_seconds: How long one waits at the most, however long manifests take.
-        input_fields: Fields that the inputs have, each of which may lie in a file of its own.
+        longest_seconds: How long a file waits at most, however long manifests take.
+        input_fields: Number of input fields, each of which may have a file of its own.
     """
 
     def __init__(
@@ -49,8 +47,8 @@ class CommitCadence:
         """Learn from a commit.
 
         Args:
-            fragments: How many it was about.
-            seconds: How long it took, all in all.
+            fragments: Its number of fragments.
+            seconds: Its total duration.
             manifest_seconds: How long the version took to write; 0: none was written.
         """
         if manifest_seconds <= 0 or not fragments:
@@ -66,7 +64,7 @@ class CommitCadence:
 
     @property
     def most_fragments(self) -> int:
-        """Return how many fragments one commit takes at the most."""
+        """Return how many fragments one commit takes at most."""
         if self._granularity:
             return self._granularity
         worth = self._between / self._file if self._file else 0
@@ -74,16 +72,16 @@ class CommitCadence:
 
     @property
     def _between(self) -> float:
-        """Return the seconds of other work that make a manifest's share of them what it is to be."""
+        """Return the seconds of other work that keep manifests within their share."""
         return self._manifest * (1 / _SHARE - 1)
 
     def due(self, ready: int, *, waited: float, since_last: float) -> int:
         """Return how many fragments to commit now.
 
         Args:
-            ready: Finished files that wait.
-            waited: For how long the first of them has waited.
-            since_last: How long ago the last commit ended.
+            ready: Number of finished files that wait.
+            waited: How long the first of them has waited.
+            since_last: Seconds since the last commit ended.
         """
         if self._granularity:
             return self._granularity if ready >= self._granularity else 0

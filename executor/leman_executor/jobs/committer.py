@@ -1,8 +1,6 @@
 """Commit finished column files of a plan in groups, and release their reservations afterwards.
 
-Reservations that a job's workers leave behind: other jobs wait for a fragment until its file is committed.
-
-The committer of a plan: it gathers finished column files and has them committed, now and then and in groups.
+Other jobs wait for a fragment until its file is committed, so reservations outlive the workers that made them.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ from leman_executor.jobs.job_status import JobStatus
 
 
 class RetainedReservations:
-    """The reservations that are left of one plan.
+    """The reservations that the workers of one plan leave.
 
     Only a job with a filter leaves any: a job with another filter cannot use its file before the commit.
     """
@@ -36,32 +34,31 @@ class RetainedReservations:
         self._scopes: dict[int, str] = {}
 
     def note_staged(self, task: FragmentTask) -> None:
-        """Keep the reservation of a fragment whose file is complete and waits for its commit."""
+        """Keep the reservation of a fragment whose complete file waits for its commit."""
         if self._context.where:
             self._scopes[task.fragment_id] = self._context.scope(scope_of(task))
 
     async def keep_until(self, done: asyncio.Future[None]) -> None:
-        """Renew the reservations, three times in a lifetime, until `done`."""
+        """Renew the reservations until `done`, three times in a lifetime."""
         while not (await asyncio.wait((done,), timeout=self._context.reservation_ttl / 3))[0]:
             if self._scopes:
                 await self._keeping.keep(self._context.holder, list(self._scopes.values()))
 
     async def give_back(self, fragment_ids: Collection[int]) -> None:
-        """Give back the reservations of fragments whose commit was answered; jobs that wait for them plan again."""
+        """Release the reservations of fragments whose commit was answered, so that waiting jobs plan again."""
         await self.give_back_scopes([self._scopes.pop(i) for i in fragment_ids if i in self._scopes])
 
     async def give_back_scopes(self, scopes: Sequence[str]) -> None:
-        """Give back what is reserved in scopes that no worker has any more, such as those of workers that died."""
+        """Release reservations in scopes that no worker has any more, such as those of dead workers."""
         if scopes:
             await self._keeping.release(self._context.holder, scopes)
 
     async def give_all_back(self, others: Sequence[str]) -> None:
-        """Give back all reservations as the job ends early, with `others` that its workers may have made."""
+        """Release all reservations as the job ends early, and `others` that its workers may have made."""
         await self._keeping.release(self._context.holder, [*others, *self._scopes.values()])
 
 
-#: Between two looks whether files that wait are due.
-#: Reasons for which a file is refused that someone has changed or removed since it was written.
+#: Reasons for refusing a file that was changed or removed after it was written.
 _DAMAGE = frozenset({"FILE_DAMAGED", "FILE_MISSING"})
 _LOOK_SECONDS = 0.5
 
@@ -75,7 +72,7 @@ class PartialFile:
 
 
 class Committer:
-    """The commits of one plan, one at a time, when `CommitCadence` has them made."""
+    """Commit the files of one plan, one commit at a time, when `CommitCadence` says so."""
 
     def __init__(
         self,
@@ -92,7 +89,7 @@ class Committer:
         self._cadence = cadence
         self._ready: deque[FragmentReplacement] = deque()
         self.files: dict[int, str] = {}
-        #: By fragment, the partial file that this plan has committed last.
+        #: By fragment, the partial file that this plan committed last.
         self._partial: dict[int, str] = {}
         self._refused_partial: set[int] = set()
         self._turn = asyncio.Lock()
@@ -106,7 +103,7 @@ class Committer:
         self._submitted = 0
 
     def add(self, task: FragmentTask, staged: StagedFile, failed_before: int | None = None) -> None:
-        """Take in a fragment's complete file; a fragment counts once, however often it is reported.
+        """Add a fragment's complete file. A fragment counts once, however often it is reported.
 
         Args:
             failed_before: See `leman_core.model.work.FragmentResult`; None: as the plan has it.
@@ -128,27 +125,27 @@ class Committer:
         self._wake.set()
 
     def takes_partial(self, fragment_id: int) -> bool:
-        """Return whether a partial file of a fragment is of use: there is no complete one, and none was refused."""
+        """Return whether a fragment can use a partial file: it has no complete file, and no partial one was refused."""
         return fragment_id not in self.files and fragment_id not in self._refused_partial
 
     @property
     def pause_seconds(self) -> float:
-        """Return the least time between two commits, for the manifest's sake."""
+        """Return the least time between two commits, to limit the cost of manifests."""
         return self._cadence.pause_seconds
 
     @property
     def seconds_since_last(self) -> float:
-        """Return how long ago the last commit ended, or the plan began."""
+        """Return the seconds since the last commit ended, or the plan began."""
         return time.monotonic() - self._last
 
     @property
     def waits_for(self) -> dict[str, object]:
-        """Return the commit that is under way, in words, with a mark that the next one does not have."""
+        """Return a description of the running commit, with a mark that differs for the next one."""
         what = f"the commit of {self._under_way} fragments has no answer yet"
         return {what: self._submitted} if self._under_way else {}
 
     def close(self) -> None:
-        """Have everything that is left committed: nothing more will be added."""
+        """Commit everything that is left; no more is added."""
         self._closing = True
         self._wake.set()
 
@@ -156,7 +153,7 @@ class Committer:
         """Commit until closed and empty.
 
         Raises:
-            LemanError: what the coordinator says about a request as a whole.
+            LemanError: the coordinator refuses a request as a whole.
         """
         while True:
             count = self._due()
@@ -171,7 +168,6 @@ class Committer:
                 await self._pause()
 
     def _due(self) -> int:
-        """Return how many fragments to commit now."""
         ready = len(self._ready)
         if self._closing:
             return min(ready, self._cadence.most_fragments)
@@ -179,7 +175,7 @@ class Committer:
         return self._cadence.due(ready, waited=now - self._since, since_last=now - self._last)
 
     async def _pause(self) -> None:
-        """Wait for a file, or until one that waits is due."""
+        """Wait for a file, or until a waiting one is due."""
         self._wake.clear()
         timeout = _LOOK_SECONDS if self._ready else None
         try:
@@ -190,11 +186,11 @@ class Committer:
     async def commit_partial(self, made: Sequence[PartialFile]) -> None:
         """Commit some rows of fragments that are still being computed.
 
-        A complete file that was taken in meanwhile comes instead. A refusal settles nothing: the complete file will be
-        refused for the same reason, or have its rows committed all the same.
+        A complete file that was added meanwhile is committed instead. A refusal is not final: the complete file will
+        either be refused for the same reason, or get its rows committed.
 
         Raises:
-            LemanError: what the coordinator says about the request as a whole.
+            LemanError: the coordinator refuses the request as a whole.
         """
         async with self._turn:
             files = {part.task.fragment_id: part for part in made if self.takes_partial(part.task.fragment_id)}
@@ -226,7 +222,7 @@ class Committer:
             )
 
     async def _replace(self, batch: Sequence[FragmentReplacement]) -> tuple[int, Sequence[FragmentOutcome]]:
-        """Submit files, each in place of what the fragment has by now, and return the version and the outcomes."""
+        """Submit files to replace the current files of their fragments, and return the version and the outcomes."""
         begin = time.monotonic()
         self._under_way = len(batch)
         self._submitted += 1

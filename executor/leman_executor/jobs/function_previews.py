@@ -1,11 +1,4 @@
-"""Previews: a function is tried on a few rows, in a pool of function processes of its own.
-
-Function processes for previews, as the executor sees them. For one event loop.
-
-The record of one preview: what its processes said of the rows, and what is to be done next. Pure.
-
-Runs previews: asks the planner what a function reads, and has a function process try it.
-"""
+"""Previews: try a function on a few rows, in a separate pool of function processes, on one event loop."""
 
 from __future__ import annotations
 
@@ -65,13 +58,13 @@ from leman_executor.worker.worker_link import LENGTH_BYTES, framed
 
 _log = structlog.get_logger(__name__)
 
-#: After so long without a preview the processes are ended: they take memory.
+#: After this many seconds without a preview the processes end, to free memory.
 _IDLE_SECONDS = 300.0
 _END_SECONDS = 2.0
-#: So often it is looked whether the pool of a process that says nothing was stopped: it would tell no one of its end.
+#: How often a silent process is checked for a stopped pool, which could not report its end.
 _LOOK_SECONDS = 1.0
 _PATH = "PYTHONPATH"
-#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+#: Created at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _answers: msgspec.json.Decoder[Output | Answer] = msgspec.json.Decoder(Output | Answer)
 _messages: msgspec.json.Decoder[PreviewMessage] = msgspec.json.Decoder(PreviewMessage)
 
@@ -80,16 +73,16 @@ _T = TypeVar("_T")
 
 
 class ProcessEnded(Exception):
-    """The function's process ended before its task did, or is no longer to be understood; the message says how."""
+    """The function's process ended before its task, or sent an unreadable message; the message says how."""
 
 
 class PreviewPool:
-    """The pool; it is started with the first preview, and ended when there was none for long.
+    """The pool of preview processes. It starts with the first preview and ends after some time without one.
 
     Args:
-        python: the interpreter in which functions run.
-        variables: of its environment, beside those of this process that functions have.
-        passed: which these are beside those that their processes need, as patterns of names.
+        python: The interpreter for functions.
+        variables: Environment variables in addition to those of this process that functions get.
+        passed: Patterns of the names of those variables of this process, besides those that function processes need.
     """
 
     def __init__(
@@ -100,24 +93,24 @@ class PreviewPool:
         self._passed = tuple(passed)
         self._process: subprocess.Popen[bytes] | None = None
         self._requests: socket.socket | None = None
-        #: Whether a function process of this pool has ever answered: where it ends now, a function has ended it.
+        #: Whether a function process of this pool has ever answered: then a pool that ends was ended by a function.
         self._answered = False
         self._running = 0
         self._idle: asyncio.TimerHandle | None = None
 
     async def run(self, task: str, preview_id: str) -> AsyncGenerator[PreviewMessage]:
-        """Run a task in a process of its own, which finds modules as they are now, and yield what it says.
+        """Run a task in a new process, which imports modules as they are now, and yield its messages.
 
         The process, and all that it started, ends with the task, or when the caller stops iterating.
 
         Args:
             task: A `PreviewTask` as JSON.
-            preview_id: What the log calls it.
+            preview_id: Its name in the log.
 
         Raises:
-            ProcessEnded: The process ended before the task did.
-            FailedPrecondition: WORKER_PYTHON_UNUSABLE, where the pool does not start.
-            ResourceExhausted: TOO_MANY_CALLS, where the pool takes no more at the moment.
+            ProcessEnded: The process ended before the task.
+            FailedPrecondition: WORKER_PYTHON_UNUSABLE – the pool does not start.
+            ResourceExhausted: TOO_MANY_CALLS – the pool is busy.
         """
         self._running += 1
         if self._idle is not None:
@@ -134,12 +127,11 @@ class PreviewPool:
             except ConnectionError:
                 raise self._gone() from None
             finally:
-                writer.transport.abort()  # which the pool takes as the end of whatever still runs
+                writer.transport.abort()  # the pool then ends what still runs
         finally:
             self._leave()
 
     async def stop(self) -> None:
-        """End all processes."""
         if self._idle is not None:
             self._idle.cancel()
         process, self._process = self._process, None
@@ -166,12 +158,12 @@ class PreviewPool:
             with theirs:
                 try:
                     socket.send_fds(requests, [preview_id.encode()], [theirs.fileno()])
-                except BlockingIOError:  # it is at work, for others
+                except BlockingIOError:  # busy with other requests
                     ours.close()
                     raise ResourceExhausted(
                         "TOO_MANY_CALLS", "The pool of preview processes is busy: try again later"
                     ) from None
-                except OSError:  # it has died meanwhile
+                except OSError:  # died meanwhile
                     ours.close()
                     self._forget()
                     continue
@@ -179,7 +171,10 @@ class PreviewPool:
         raise self._unusable()
 
     def _started(self) -> socket.socket:
-        """Return the way to a pool that runs; from the loop's thread, as the pool ends with the thread that made it."""
+        """Return the socket of a running pool.
+
+        Call it in the loop's thread: the pool ends with the thread that started it.
+        """
         if self._requests is not None and self._process is not None and self._process.poll() is None:
             if not _is_stopped(self._process):
                 return self._requests
@@ -219,12 +214,12 @@ class PreviewPool:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
-                    return await reader.readexactly(size)  # what has come stays there for the next time
+                    return await reader.readexactly(size)  # partial data stays buffered for the next call
             if pool is not None and _is_stopped(pool):
                 raise ProcessEnded("a signal stopped the pool of preview processes, and with it the function's process")
 
     def _gone(self) -> Exception:
-        """Return the error for a connection that broke: the pool is gone, or only the process."""
+        """Return the error for a broken connection: the pool is gone, or only the process."""
         process = self._process
         if process is not None and process.poll() is not None:
             answered = self._answered
@@ -259,14 +254,14 @@ class PreviewPool:
 
 
 def _is_stopped(process: subprocess.Popen[bytes]) -> bool:
-    """Return whether a signal stopped it, which a function may send to its parent."""
+    """Return whether a signal stopped the process; a function may send one to its parent."""
     with contextlib.suppress(psutil.Error):
         return psutil.Process(process.pid).status() == psutil.STATUS_STOPPED
     return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Have it end all that is below it, and itself, also where it is stopped; wait for it, or it stays as a zombie."""
+    """End the process and its children, even if it is stopped, and wait for it, so that no zombie stays."""
     process.terminate()
     process.send_signal(signal.SIGCONT)
     try:
@@ -284,20 +279,20 @@ def _decoded(decoder: msgspec.json.Decoder[_T], data: bytes) -> _T:
 
 
 def _environment(variables: Mapping[str, str], passed: Sequence[str]) -> dict[str, str]:
-    """Return the environment of the pool, see `FunctionPool`; paths of modules are put together."""
+    """Return the environment of the pool, see `FunctionPool`; module paths are joined."""
     inherited = environment.for_functions(os.environ, passed)
     dumps = {environment.CORE_DUMPS: "1"} if environment.CORE_DUMPS in os.environ else {}
     paths = [given[_PATH] for given in (variables, inherited) if given.get(_PATH)]
     return {**inherited, **dumps, **variables, **({_PATH: os.pathsep.join(paths)} if paths else {})}
 
 
-#: No more attempts are left: what a row meets now holds.
+#: No more attempts: the error of a row is final.
 _LAST_ATTEMPT = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class TriedRow:
-    """A row and what became of it; `attempted` None: the function has not come back with it."""
+    """A row and its result; `attempted` None: the function has not returned for it."""
 
     place: PlacedRow
     attempted: Attempted | None = None
@@ -307,7 +302,7 @@ class TriedRow:
 
 @dataclass(slots=True)
 class PreviewRecord:
-    """What is known of a preview while it runs."""
+    """The state of a running preview. Pure."""
 
     udf: UdfDefinition
     clock: Callable[[], float] = monotonic
@@ -316,7 +311,7 @@ class PreviewRecord:
     printed: str = ""
     printed_bytes: int = 0
     timed_out: bool = False
-    #: The next row that the function is to be called with, and up to which one row at a time.
+    #: The next row to call the function with. Rows before `alone_before` go one at a time.
     next_row: int = 0
     alone_before: int = 0
     _tried: dict[int, tuple[Attempted, float]] = field(default_factory=dict)
@@ -328,10 +323,10 @@ class PreviewRecord:
     _printed_before: int = 0
 
     def take(self, message: PreviewMessage) -> None:
-        """Take in what a process says.
+        """Record a message of a process.
 
         Raises:
-            LemanError: the process cannot go on.
+            LemanError: the preview cannot continue.
         """
         match message:
             case Rows():
@@ -356,17 +351,17 @@ class PreviewRecord:
                 raise error
 
     def process_ended(self, how: str) -> None:
-        """Take in that the process ended over what it had at hand; another one is to continue with the next row.
+        """Record that a process ended during its rows; a new one is to continue with the next row.
 
         Raises:
-            FailedPrecondition: UDF_NOT_LOADABLE, WORKER_LOST, where it had no row at hand.
+            FailedPrecondition: UDF_NOT_LOADABLE, WORKER_LOST – it had no row at hand.
         """
         calling, self._calling = self._calling, None
         self._printed_before = self.printed_bytes
         if calling is None:
             raise self._ended_without_row(how)
         first, count, since = calling
-        if count > 1:  # no one knows which of them it was
+        if count > 1:  # it is unknown which of them caused it
             self.next_row, self.alone_before = first, first + count
             return
         self._tried[first] = (Attempted(*self._lost(first, how)), self.clock() - since)
@@ -374,21 +369,20 @@ class PreviewRecord:
         self.next_row = first + 1
 
     def time_is_over(self, seconds: float) -> None:
-        """Take in that the preview may go on no more.
+        """Record that the preview has run out of time.
 
         Raises:
-            FailedPrecondition: UDF_NOT_LOADABLE, where the function is still being set up.
+            FailedPrecondition: UDF_NOT_LOADABLE – the function is still being set up.
         """
         self.timed_out = True
         if self.found is not None and self.found.rows and self.set_up_seconds is None:
             raise FailedPrecondition(
                 "UDF_NOT_LOADABLE",
-                f"UDF '{self.udf.name}' was not set up within the {seconds:g} s of the preview: give it more time, or "
-                "have it load less",
+                f"UDF '{self.udf.name}' was not set up within the {seconds:g} s of the preview. Allow more time, or "
+                "make it load less",
             )
 
     def rows(self) -> list[TriedRow]:
-        """Return all rows, in the order of the table."""
         tried = []
         for at, place in enumerate(self.found.rows if self.found is not None else ()):
             attempted, seconds = self._tried.get(at, (None, None))
@@ -399,22 +393,22 @@ class PreviewRecord:
         return tried
 
     def outputs(self, output: pa.DataType) -> pa.Array:
-        """Return the outputs of all rows; NULL where there is none, or where it is too large to be sent."""
+        """Return the outputs of all rows; NULL if a row has none, or one that is too large to send."""
         rows = len(self.found.rows) if self.found is not None else 0
         storage = output.storage_type if isinstance(output, pa.BaseExtensionType) else output
         return concatenate([self._values.get(at, pa.nulls(1, storage)) for at in range(rows)] or [pa.nulls(0, storage)])
 
     @property
     def fails(self) -> bool:
-        """Return whether a backfill would end with what happened."""
+        """Return whether a backfill would end with these errors."""
         return any(attempted.state == FAILS for attempted, _ in self._tried.values())
 
     def too_large(self) -> bool:
-        """Return whether outputs were too large to be sent."""
+        """Return whether some outputs were too large to send."""
         return any(attempted.output and at not in self._values for at, (attempted, _) in self._tried.items())
 
     def seconds_per_row(self) -> float | None:
-        """Return what a row costs: the first of several calls is left out, as functions set things up in it."""
+        """Return the cost of a row. The first of several calls is left out, as it includes setup."""
         if self._row_cost is not None:
             return self._row_cost
         if self.udf.kind is UdfKind.SQL or not self._calls:
@@ -434,7 +428,7 @@ class PreviewRecord:
         self.next_row = message.first + rows
 
     def _lost(self, row: int, how: str) -> tuple[str, str, RowError]:
-        """Return what the error policy makes of a row that ended its process."""
+        """Return how the error policy treats a row that ended its process."""
         if self._overran:
             kind, names = "UdfTimeout", TIMEOUT_NAMES
             message = f"a call took longer than the timeout of {self._overran:g} s"
@@ -462,12 +456,12 @@ class PreviewRecord:
         return FailedPrecondition("WORKER_LOST", f"The preview cannot go on: {how} while no row was at hand")
 
 
-#: Previews of one executor that may run at once: each has a process.
+#: Concurrent previews of one executor: each has a process.
 _MOST_AT_ONCE = 8
 
 
 class PreviewPlanner(Protocol):
-    """What knows tables and functions."""
+    """The planner, as previews need it."""
 
     async def plan_preview(self, message: Any) -> PlanHeader:
         """Return what a preview reads and runs."""
@@ -476,9 +470,9 @@ class PreviewPlanner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewRequest:
-    """What is asked of an executor; meanings in `protos/leman/v1/jobs.proto`."""
+    """A request for a preview, see `protos/leman/v1/jobs.proto`."""
 
-    #: The message, for the planner: without `env`.
+    #: The request message for the planner, without `env`.
     message: Any
     database: str
     table: str
@@ -488,7 +482,7 @@ class PreviewRequest:
     #: 0: as many as there are.
     concurrency: int
     bundle: bytes = b""
-    #: Where the code is of a function that comes with the request, as far as a policy lists such places.
+    #: The entrypoint of a function whose code comes with the request, to be checked against a policy.
     entrypoint: str = ""
     addresses: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -496,11 +490,11 @@ class PreviewRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewResult:
-    """What came of a preview."""
+    """The result of a preview."""
 
     header: PlanHeader
     record: PreviewRecord
-    #: The type of the column, as workers convert values to it.
+    #: The type of the column, to which workers convert values.
     output: pa.Schema
     workers: int
 
@@ -516,10 +510,10 @@ class Previews:
         self._running = 0
 
     async def run(self, request: PreviewRequest) -> PreviewResult:
-        """Try a function on rows; cancelling ends its process.
+        """Try a function on rows. Cancelling ends its process.
 
         Raises:
-            LemanError: what `JobService.PreviewFunction` (protos/leman/v1/jobs.proto) names.
+            LemanError: see `JobService.PreviewFunction` (protos/leman/v1/jobs.proto).
         """
         check_sent_code(request, self._policy)
         check_may_set_env(request.env, self._policy)
@@ -539,7 +533,7 @@ class Previews:
         return PreviewResult(header=header, record=record, output=output, workers=workers)
 
     async def _try(self, udf: UdfDefinition, task: PreviewTask, seconds: float) -> PreviewRecord:
-        """Have new processes work through the rows, each from where the one before ended."""
+        """Work through the rows with new processes, each of which continues where the last one ended."""
         record, preview_id = PreviewRecord(udf), f"preview-{uuid.uuid4().hex[:12]}"
         deadline = time.monotonic() + seconds
         while True:
@@ -564,7 +558,7 @@ class Previews:
 
 
 def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
-    """Refuse what would also be refused if it were to be registered: an entrypoint or a server that no one listed.
+    """Refuse an entrypoint, server or bundle that could not be registered either.
 
     Raises:
         PermissionDenied: ROLE_REQUIRED.
@@ -584,7 +578,7 @@ def check_sent_code(request: PreviewRequest, policy: FunctionPolicy) -> None:
 
 
 def _context(header: PlanHeader, request: PreviewRequest, settings: Settings) -> WorkContext:
-    """Return what a worker of a backfill would be told; nothing of it is stored, and no job is made."""
+    """Return the work context that a backfill would have; nothing of it is stored, and no job is created."""
     spec = BackfillSpec(request.database, request.table, request.column or header.output.name)
     job = Job("preview", "", JobState.RUNNING, spec, created_at=0.0, updated_at=0.0)
     return work_context(job, header, settings, env=request.env)

@@ -1,10 +1,6 @@
-"""What a job uses: its ports, its settings and the runners of its workers.
+"""The environment of a job: its ports as small protocols, its settings, and the runners of its workers.
 
-The ports of a job: what it needs of its surroundings, as small protocols. `leman_executor.app` fills them.
-
-Renews and gives back reservations from an event loop.
-
-The services that a job uses: settings, runners of workers, and the ports of `leman_executor.jobs.job_environment`.
+`leman_executor.app` fills the ports.
 """
 
 from __future__ import annotations
@@ -42,7 +38,7 @@ from leman_executor.spark.spark_runner import SparkRunner
 
 
 class Planner(Protocol):
-    """Plans and the catalog. All calls raise the planner's error (`leman_core.model.service_errors`)."""
+    """The planner and the catalog. All calls raise the planner's error (`leman_core.model.service_errors`)."""
 
     async def create_plan(self, spec: BackfillSpec) -> Plan:
         """Return the whole plan of a backfill."""
@@ -53,7 +49,7 @@ class Planner(Protocol):
         ...
 
     async def find_udf(self, database: str, name: str, version: str) -> FunctionVersion:
-        """Return a registered function; of several versions the last, where none is named.
+        """Return a registered function; without a version, the latest one.
 
         Raises:
             NotFound: UDF_NOT_FOUND.
@@ -68,15 +64,15 @@ class Planner(Protocol):
         """Give the column to fill another function.
 
         Returns:
-            What becomes of the column, as the ColumnOutcome that the caller is sent; empty where that cannot be told.
+            The outcome as the ColumnOutcome for the caller; empty if unknown.
         """
         ...
 
 
 class Commits(Protocol):
-    """Make files visible in tables. All calls raise the coordinator's error (`leman_core.model.service_errors`).
+    """Install files in tables. All calls raise the coordinator's error (`leman_core.model.service_errors`).
 
-    After Unavailable the outcome is unknown, and the same request may be sent again.
+    After Unavailable the outcome is unknown, and the request may be retried.
     """
 
     async def replace_column(
@@ -98,10 +94,10 @@ class Commits(Protocol):
         attempt: Attempt,
         request_id: str,
     ) -> list[ColumnCommit]:
-        """Install files of several columns of one table, in one version where that can be.
+        """Install files of several columns of one table, in one version if possible.
 
         Raises:
-            LemanError: what would be said of one of the columns.
+            LemanError: the error of one of the columns.
         """
         ...
 
@@ -115,11 +111,11 @@ class Commits(Protocol):
         read_version: int = 0,
         identity: str = "",
     ) -> BegunAttempt:
-        """Refuse all earlier attempts at a job in one table from now on, and give it an incarnation if it has none.
+        """Fence all earlier attempts at a job in one table, and give the table an incarnation if it has none.
 
         Args:
-            incarnation: Of the table that is meant; empty: whichever is there.
-            identity: Of `read_version`, as a plan says; empty: that is not checked.
+            incarnation: The expected incarnation of the table; empty: any.
+            identity: Of `read_version`, from the plan; empty: not checked.
         """
         ...
 
@@ -132,7 +128,7 @@ class Commits(Protocol):
         attempt: Attempt,
         request_id: str,
     ) -> int:
-        """Create a view's placeholders again and return the view's version then.
+        """Recreate a view's placeholders and return the new version of the view.
 
         Args:
             schema: The view's columns; its metadata has the definition.
@@ -142,7 +138,7 @@ class Commits(Protocol):
     async def fill_placeholders(
         self, plan: RefreshPlan, files: Sequence[tuple[int, StagedFile]], *, attempt: Attempt, request_id: str
     ) -> tuple[int, list[FragmentOutcome]]:
-        """Give placeholders their values; return the view's version, or 0, and an outcome for each fragment.
+        """Give placeholders their values. Return the view's version, or 0, and an outcome for each fragment.
 
         Args:
             files: The files with the fragments that they are for.
@@ -161,31 +157,31 @@ class Commits(Protocol):
         attempt: Attempt,
         request_id: str,
     ) -> ViewCommit:
-        """Install everything that a refresh changed, and return the view's version with it.
+        """Install all changes of a refresh, and return the view's new version.
 
         See `ApplyViewDelta` in protos/leman/internal/v1/submission.proto.
 
         Args:
             swapped: The files with the fragments that they are for.
-            evictions: The file with the rows that leave, and its digest; or two empty texts.
+            evictions: The file with the rows to remove, and its digest; or two empty texts.
 
         Raises:
-            Aborted: VIEW_CHANGED – the view is at another version than the plan's.
+            Aborted: VIEW_CHANGED – the view's version is not that of the plan.
         """
         ...
 
     async def optimize_indices(self, uri: str, columns: Sequence[str]) -> list[IndexCoverage]:
-        """Have the indexes on these columns (none: all) cover the whole table, and return how they are then."""
+        """Update the indexes on these columns (none: all), and return their coverage."""
         ...
 
 
 class JobStore(Protocol):
-    """The history of jobs, and the rows on which they failed."""
+    """The history of jobs and their failed rows."""
 
     async def save(self, job: Job) -> Job:
-        """Write a state of a job down, and return the one that counts (see `JobHistory.save`).
+        """Write a state of a job, and return the current one (see `JobHistory.save`).
 
-        Where that is another executor's attempt, what runs here for the job is ended.
+        If that is another executor's attempt, the local run of the job ends.
         """
         ...
 
@@ -194,15 +190,14 @@ class JobStore(Protocol):
         ...
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
-        """Name a few earlier jobs in which rows of the same column and function version failed, newest first."""
+        """Return a few earlier jobs in which rows of the same column and function version failed, newest first."""
         ...
 
     def lost_commit(self, job: Job, version: int) -> Job | None:
-        """Return a recent job that left the job's table, or view, at a later version than the latest one is now.
-
-        None: the history knows of no such job.
+        """Return a recent job that left the job's table, or view, at a later version than its latest one, or None.
 
         Args:
+            job: The job.
             version: The latest version of the table.
         """
         ...
@@ -210,9 +205,9 @@ class JobStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What a comparison found."""
+    """The result of a comparison."""
 
-    #: What is known of the files that were compared.
+    #: The compared files, as far as known.
     files: list[TracedFile]
     #: Rows that keep their values, and rows that get them from a checkpoint.
     kept: int = 0
@@ -220,24 +215,24 @@ class Comparison:
 
 
 class CheckpointMaintenance(Protocol):
-    """The maintenance by which plans find stored work."""
+    """The maintenance of checkpoints, so that plans find stored work."""
 
     async def migrate(self, plan: Plan, stop: threading.Event) -> int:
-        """Store again what the plan says is stored elsewhere, until `stop` is set; return the number of checkpoints."""
+        """Store moved checkpoints again, until `stop` is set. Return their number."""
         ...
 
     async def save_traced(self, plan: Plan) -> None:
-        """Record what the plan found out about files that compaction wrote."""
+        """Record the files written by compaction that the plan has traced."""
         ...
 
     async def compare(self, plan: Plan, stop: threading.Event) -> Comparison:
-        """Compare the plan's compared files, until `stop` is set, and store what was found for the next plan."""
+        """Compare the plan's compared files, until `stop` is set, and store the results for the next plan."""
         ...
 
     async def write_partial(
         self, context: WorkContext, task: FragmentTask, checkpoints: Sequence[CheckpointRef], stop: threading.Event
     ) -> StagedFile | None:
-        """Write what is stored of a fragment as a column file; see `leman_executor.worker.fragment_writer`."""
+        """Write a fragment's stored rows as a column file; see `leman_executor.worker.fragment_writer`."""
         ...
 
     async def forget_file(self, uri: str, task: FragmentTask, file: str) -> None:
@@ -245,41 +240,39 @@ class CheckpointMaintenance(Protocol):
         ...
 
     async def remove_leftovers(self, uri: str) -> None:
-        """Remove what is stored for a table that is not there any more; nothing is raised where that fails."""
+        """Remove stored data of a deleted table. A failure is not raised."""
         ...
 
 
 class ReservationKeeping(Protocol):
-    """Reservations that outlive the workers which made them. Scopes are `fragment id:fingerprint`."""
+    """Reservations that outlive the workers that made them. Scopes are `fragment id:fingerprint`."""
 
     async def keep(self, holder: str, scopes: Sequence[str]) -> None:
         """Renew a holder's reservations of the scopes."""
         ...
 
     async def release(self, holder: str, scopes: Sequence[str]) -> None:
-        """Give a holder's reservations of the scopes back."""
+        """Release a holder's reservations of the scopes."""
         ...
 
 
 class PooledReservations:
-    """Reservations whose calls run in a pool of threads; a `ReservationKeeping`."""
+    """A `ReservationKeeping` that makes its calls in a thread pool."""
 
     def __init__(self, reservations: Reservations, pool: BlockingPool) -> None:
         self._reservations = reservations
         self._pool = pool
 
     async def keep(self, holder: str, scopes: Sequence[str]) -> None:
-        """Renew what the holder has in the scopes."""
         await self._pool.run(self._reservations.renew, scopes, holder)
 
     async def release(self, holder: str, scopes: Sequence[str]) -> None:
-        """Give back what the holder has in the scopes."""
         await self._pool.run(self._reservations.release_all, scopes, holder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnvironment:
-    """The services of one executor; all its jobs share them."""
+    """The services of one executor, shared by its jobs."""
 
     settings: Settings
     spark: SparkRunner
@@ -288,52 +281,52 @@ class JobEnvironment:
     planner: Planner
     commits: Commits
     slots: int
-    """Task slots of this machine: those of a job that asks for no number, unless a cluster has others."""
+    """Task slots of this machine, for jobs that ask for no number, unless a cluster has its own."""
     jobs: JobStore
     checkpoints: CheckpointMaintenance
     reservations: ReservationKeeping
 
     def cluster(self) -> Cluster:
-        """Return what a worker can be given."""
+        """Return the resources of workers."""
         return self.spark.cluster(self.slots)
 
     def check_can_run(self, functions: Iterable[UdfDefinition]) -> None:
-        """Check that Spark's workers can run these functions at present. SQL runs in the executor itself.
+        """Check that Spark's workers can run these functions now. SQL runs in the executor itself.
 
         Raises:
             LemanError: WORKERS_CANNOT_REACH_DRIVER, WORKER_PYTHON_UNUSABLE, SPARK_NOT_STARTED.
         """
         trouble = self.spark.trouble
         if trouble is not None and any(udf.kind is not UdfKind.SQL for udf in functions):
-            raise trouble.with_traceback(None)  # all callers get the same error
+            raise trouble.with_traceback(None)  # all callers share the error
 
     def cancel_workers(self, job_key: str) -> None:
-        """End the workers of a job, and start no more. From any thread; blocks for a moment."""
+        """Kill the workers of a job, and start no more. Callable from any thread; blocks for a moment."""
         self.local.cancel(job_key)
         self.spark.cancel(job_key)
 
     def stop_units(self, job_key: str) -> None:
-        """Have the workers of a job give back what they have at hand, checkpointed as far as it is."""
+        """Make the workers of a job return their units, checkpointed as far as done."""
         self.dispatcher.stop_units(job_key)
         self.local.stop_units(job_key)
 
     async def stop_workers(self, job_key: str) -> None:
-        """End the workers that a job has now, and return when none runs any more."""
+        """Stop the current workers of a job, and return when none runs."""
         await self.spark.stop_job(job_key)
         await self.local.stop_job(job_key)
 
     def forget_workers(self, job_key: str) -> None:
-        """Forget that a job was cancelled, as it is over or starts again here."""
+        """Forget that a job was cancelled, as it is over or restarts here."""
         self.spark.forget(job_key)
         self.local.forget(job_key)
 
 
 def task_slots_for(udf: UdfDefinition, concurrency: int, services: JobEnvironment) -> TaskSlots:
-    """Return what a job gets that asks for `concurrency` workers (0: as many as there are task slots).
+    """Return the task slots of a job that asks for `concurrency` workers (0: all task slots).
 
     Raises:
-        PermissionDenied: UDF_NOT_ALLOWED – this executor does not run such functions, whatever the planner planned.
-        FailedPrecondition: RESOURCES_NOT_AVAILABLE – the function asks for what no worker has.
+        PermissionDenied: UDF_NOT_ALLOWED – this executor does not run such functions, whatever the planner allows.
+        FailedPrecondition: RESOURCES_NOT_AVAILABLE – no worker has the resources of the function.
     """
     FunctionPolicy.of(services.settings.udf).check(udf)
     slots = services.slots

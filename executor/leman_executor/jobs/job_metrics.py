@@ -1,9 +1,4 @@
-"""Sum up the reports of a job's units, count its failed rows, and derive its progress.
-
-The count of the rows on which a job's function failed: each is counted once, as soon as it is stored.
-
-The metrics of a job: the sums of its units' reports, from which its progress is made.
-"""
+"""Sum up the reports of a job's units, count its failed rows, and derive its progress."""
 
 from __future__ import annotations
 
@@ -20,14 +15,17 @@ from leman_core.model.work import FragmentResult, ProgressReport, Timings, UnitO
 
 @dataclass(slots=True)
 class _Told:
-    """The fragments that a running unit is done with, and the failed rows in them."""
+    """The fragments that a running unit has finished, and the failed rows in them."""
 
     fragments: set[int] = field(default_factory=set)
     rows: int = 0
 
 
 class FailedRows:
-    """The failed rows of one job; a fragment counts as units report it, until its file says how many there are."""
+    """The failed rows of one job, each counted once, as soon as it is stored.
+
+    A fragment counts as units report it, until its file has the final number.
+    """
 
     def __init__(self) -> None:
         self._said: dict[int, int] = {}
@@ -35,29 +33,28 @@ class FailedRows:
         self._told: dict[str, _Told] = {}
         self._running: dict[str, ProgressReport] = {}
         self._left: dict[int, int] = {}
-        # sums, as they are asked for with each message of a worker
+        # running sums, as every message of a worker reads them
         self._sum = 0
-        #: Rows that had failed before the job and stay so.
+        #: Rows that had failed before the job and stay failed.
         self.left = 0
 
     @property
     def total(self) -> int:
-        """The number of failed rows by now."""
         return self._sum + sum(self._at_hand(report) for report in self._running.values())
 
     @property
     def inherited(self) -> bool:
-        """Return whether files have failed rows that no unit found: an earlier job found them, and was not finished."""
+        """Return whether files have failed rows that no unit reported: those of an earlier, unfinished job."""
         return any(failed > self._said.get(fragment_id, 0) for fragment_id, failed in self._files.items())
 
     def report(self, report: ProgressReport) -> None:
-        """Take in the report of a running unit."""
+        """Record the report of a running unit."""
         self._running[report.unit_id] = report
         if report.result is not None:
             self._through(report.unit_id, report.result.fragment_id, report.result.rows_failed)
 
     def ended(self, unit_id: str, results: Iterable[FragmentResult]) -> None:
-        """Take in the end of a unit; rows that it had stored of an unfinished fragment count too."""
+        """Record the end of a unit; stored failed rows of an unfinished fragment count too."""
         for result in results:
             self._through(unit_id, result.fragment_id, result.rows_failed)
         last = self._running.pop(unit_id, None)
@@ -66,7 +63,7 @@ class FailedRows:
         self._told.pop(unit_id, None)
 
     def staged(self, fragment_id: int, failed: int, left: int) -> None:
-        """Take in how many rows failed in the job, as a fragment's file says; `left` had failed before and stay so."""
+        """Record how many rows a fragment's file says failed in the job; `left` had failed before and stay failed."""
         self._sum += failed - self._files.get(fragment_id, self._said.get(fragment_id, 0))
         self._files[fragment_id] = failed
         self.left += left - self._left.get(fragment_id, 0)
@@ -85,13 +82,13 @@ class FailedRows:
             self._sum += rows
 
     def _at_hand(self, last: ProgressReport) -> int:
-        """Return the failed rows that a running unit has stored of the fragment at hand."""
+        """Return the failed rows that a running unit has stored of its current fragment."""
         told = self._told.get(last.unit_id, _Told())
         return 0 if last.fragment_id in told.fragments else max(0, last.rows_failed - told.rows)
 
 
 _RATE_SECONDS = 5.0
-#: What an executor that takes a job over adds to, as the one before wrote it down.
+#: Counts that continue from the value that the previous executor wrote.
 _SUMS = (
     *(
         "rows_committed",
@@ -109,10 +106,9 @@ _SUMS = (
 class JobMetrics:
     """The counts and seconds of one job.
 
-    Results of units are the truth; progress reports tell of units that still run. A failed row counts as soon as it is
-    stored, so that no one computes it again, and it counts once: as units report its fragment, until the fragment's
-    file says how many there are. `rows_failed_before` are not among them: the table had these failed rows before the
-    job, and they stay as they are.
+    Results of units are final; progress reports cover running units. A failed row counts once, as soon as it is stored:
+    as units report its fragment, until the fragment's file has the number. `rows_failed_before` are not among them:
+    they failed before the job and are not tried again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -127,20 +123,20 @@ class JobMetrics:
         self._times = Timings()
         #: Rows of files that wait for their commit, and rows that these leave out.
         self._ready: dict[int, tuple[int, int]] = {}
-        self._rows_ready = self._rows_skipped = 0  # sums, as they are asked for with each message of a worker
+        self._rows_ready = self._rows_skipped = 0  # running sums, as every message of a worker reads them
         #: By fragment, its live rows that a partial file of the job shows; by file, its failed rows.
         self._shown: dict[int, int] = {}
-        #: The same of earlier executors, until a plan tells of which fragments.
+        #: The same for earlier executors, until a plan says of which fragments.
         self._shown_before = 0
         self._failed_in_partial: dict[str, int] = {}
         self._recent: deque[tuple[float, int]] = deque()
         self.rows_total = self.rows_reused = self.rows_planned = self.fragments_planned = 0
-        #: The number of rows that the error policy is asked about, with `budget_failed`.
+        #: The number of rows that the error policy compares with `budget_failed`.
         self.budget_rows = 0
         self._before = 0
         self._filtered = False
         self._policy = ErrorPolicy()
-        #: What other executors had done for the job before, and how many rows they had made safe.
+        #: What other executors did for the job before, and how many rows they had stored or committed.
         self._attempts = Progress()
         self._safe_before = 0
         self.units = 0
@@ -148,7 +144,7 @@ class JobMetrics:
         self.commit_seconds = self.planning_seconds = 0.0
 
     def planned(self, plan: Plan, seconds: float) -> None:
-        """Take in a plan: the first one sets the totals, later ones only add work that turned up."""
+        """Record a plan. The first one sets the totals; later ones only add new work."""
         self.planning_seconds += seconds
         header = plan.header
         left = self.show(plan, self._shown_before)
@@ -170,9 +166,9 @@ class JobMetrics:
                 self._before -= self._failed_inherited
 
     def _count_commits_before(self, plan: Plan) -> None:
-        """Count what earlier executors committed and no one wrote down: what they planned and is planned no more.
+        """Count unrecorded commits of earlier executors: what they planned and is not planned any more.
 
-        With a filter it is not known which rows of the fragments that are left were asked for: then it is left out.
+        With a filter it is unknown which rows of the remaining fragments were requested, so nothing is counted.
         """
         waiting = sum(task.physical_rows - task.deleted_rows for task in plan.tasks) - plan.header.rows_to_compute
         rows = 0 if self._filtered else self._safe_before - waiting
@@ -184,14 +180,14 @@ class JobMetrics:
         )
 
     def show(self, plan: Plan, rows: int) -> int:
-        """Take in of which fragments rows are shown that are still to be computed: others may have compacted them.
+        """Record in which unfinished fragments committed rows are; others may have compacted them.
 
         Args:
             plan: It has these fragments.
             rows: Rows that earlier executors had committed of such fragments.
 
         Returns:
-            How many of the rows shown are in none of them: someone has finished their fragments.
+            How many of the rows are in none of them, as their fragments have been finished.
         """
         left = rows + sum(self._shown.values())
         if not left:
@@ -209,9 +205,9 @@ class JobMetrics:
         return left
 
     def _take_rows(self, header: PlanHeader) -> None:
-        """Take in how many rows need nothing and how many are left, beside those that earlier executors made safe.
+        """Record how many rows need nothing and how many are left, besides those that earlier executors completed.
 
-        With a filter it is not known how many rows there were to compute: then those count that they said were safe.
+        With a filter the number of requested rows is unknown, so the reported number of completed rows counts.
         """
         done = max(0, self._attempts.rows_planned - header.rows_to_compute)
         self._safe_before = min(done, self._attempts.rows_checkpointed) if self._filtered else done
@@ -219,10 +215,10 @@ class JobMetrics:
         self.rows_reused = max(0, header.rows_reused - self._safe_before)
 
     def go_on(self, before: Progress) -> None:
-        """Continue with a job that other executors had before: what they did for it counts on.
+        """Continue the counts of earlier executors of the job.
 
         Args:
-            before: The job's progress as the last of them wrote it down: with its first plan, or as the job was paused.
+            before: The job's progress that the last of them wrote: with its first plan, or when the job was paused.
         """
         self._shown_before = before.rows_partly_committed
         self._attempts = replace(
@@ -230,7 +226,7 @@ class JobMetrics:
         )
 
     def own_failures(self, found: int) -> None:
-        """Count all failed rows of the table, as the table is the job's own.
+        """Count all failed rows of the table, which belongs to the job alone.
 
         For the error policy all count but `found`, which had failed before the job.
         """
@@ -240,32 +236,32 @@ class JobMetrics:
         self.budget_rows = self.rows_total
 
     def migrated(self, plan: Plan) -> None:
-        """Take in a plan after a migration, before anything was computed: it found stored work, and less is left."""
+        """Record a plan made after a migration, before anything was computed: less work is left."""
         if not self.rows_evaluated:
             self._take_rows(plan.header)
             self.budget_rows = max(plan.header.rows_to_compute, self._attempts.rows_planned)
 
     def inputs_computed(self, plan: Plan) -> None:
-        """Take in a plan that was made after inputs were computed, before anything else was: more may be left."""
+        """Record a plan made after inputs were computed, before anything else was: more work may be left."""
         if not self.rows_evaluated:
             self.fragments_planned = len(plan.tasks)
         self.migrated(plan)
 
     def known(self, rows: int) -> None:
-        """Take off rows to be computed that have stored values, which a plan cannot know."""
+        """Subtract rows that have stored values, which a plan cannot know."""
         self.rows_planned -= rows
 
     def report(self, report: ProgressReport) -> None:
-        """Take in a running unit's sums; late ones, of units that are done, are ignored."""
+        """Record a running unit's sums; late reports of ended units are ignored."""
         if report.unit_id in self._done:
             return
         self._running[report.unit_id] = report
         self._failed.report(report)
 
     def outcome(self, outcome: UnitOutcome) -> None:
-        """Take in a unit's end: its results replace its reports.
+        """Record a unit's end: its results replace its reports.
 
-        Where the unit was `lost` before, another unit does the work, and its failed rows count as that one's.
+        If the unit was `lost` before, another unit does the work, and its failed rows count for that one.
         """
         if outcome.unit_id not in self._done:
             self._failed.ended(outcome.unit_id, outcome.results)
@@ -283,10 +279,10 @@ class JobMetrics:
         self._times += outcome.timings
 
     def lost(self, unit_id: str, stored: int | None = 0) -> None:
-        """Take in a unit's death: rows that it had stored stay, the rest is computed again.
+        """Record a unit's death: stored rows stay, the rest is computed again.
 
         Args:
-            stored: How many rows those are; None: as many as it said last.
+            stored: The number of stored rows; None: as last reported.
         """
         said = self._running.pop(unit_id, None)
         safe = stored if stored is not None else said.rows_safe if said is not None else 0
@@ -299,17 +295,17 @@ class JobMetrics:
     def staged(
         self, fragment_id: int, rows: int, rows_failed: int, failed_before: int = 0, rows_skipped: int = 0
     ) -> None:
-        """Take in a fragment's file that waits for its commit.
+        """Record a fragment's file that waits for its commit.
 
         The file knows all failed rows, those of earlier attempts too; `failed_before` of them had failed before the
-        job. `rows_skipped` more were left out by the filter.
+        job. The filter left out `rows_skipped` more.
         """
         self._rows_ready += rows - self._ready.get(fragment_id, (0, 0))[0]
         self._ready[fragment_id] = rows, rows_skipped
         self._failed.staged(fragment_id, max(0, rows_failed - failed_before), failed_before)
 
     def committed(self, fragment_id: int) -> None:
-        """Take in that a fragment's file is committed: queries see its rows."""
+        """Record that a fragment's file is committed, so queries see its rows."""
         rows, skipped = self._ready.pop(fragment_id, (0, 0))
         self._shown.pop(fragment_id, None)
         self._rows_ready -= rows
@@ -318,7 +314,7 @@ class JobMetrics:
         self.fragments_committed += 1
 
     def partly_committed(self, task: FragmentTask, staged: StagedFile) -> int:
-        """Take in that a partial file is committed of a fragment that is still being computed; return its live rows."""
+        """Record the commit of a partial file of an unfinished fragment, and return its live rows."""
         rows = max(0, task.physical_rows - task.deleted_rows - staged.rows_skipped)
         self._shown[task.fragment_id] = max(rows, self._shown.get(task.fragment_id, 0))
         before = self._failed_in_partial.get(task.current_file, 0)
@@ -330,7 +326,7 @@ class JobMetrics:
         return self._failed_in_partial.get(file, 0)
 
     def rejected(self, fragment_id: int) -> None:
-        """Take in that a fragment's file was refused."""
+        """Record that a fragment's file was refused."""
         self._rows_ready -= self._ready.pop(fragment_id, (0, 0))[0]
 
     @property
@@ -339,22 +335,22 @@ class JobMetrics:
 
     @property
     def rows_computed(self) -> int:
-        """The evaluated rows that got a value; of units that still run, as far as the values are stored."""
+        """The evaluated rows that got a value; for running units, the stored ones."""
         return self._computed + sum(max(0, h.rows_safe - h.rows_failed) for h in self._running.values())
 
     @property
     def rows_failed(self) -> int:
-        """The rows that the job leaves without a value, as the function failed for them."""
+        """The rows that the job leaves without a value because the function failed."""
         return self._failed.total + self._failed_inherited
 
     @property
     def budget_failed(self) -> int:
-        """The failed rows that count for the error policy, each once however many executors worked on the job."""
+        """The failed rows that count for the error policy, each once, however many executors worked on the job."""
         return self.rows_failed - self._failed_found
 
     @property
     def budget_used(self) -> float:
-        """The share of the failed rows that the error policy allows which there are; 0 where it allows any number."""
+        """The used share of the failed rows that the error policy allows; 0 without a limit."""
         allowed = self._policy.errors_allowed(self.budget_rows)
         return 0.0 if allowed is None else self.budget_failed / max(1, allowed)
 
@@ -365,17 +361,17 @@ class JobMetrics:
 
     @property
     def rows_failed_before(self) -> int:
-        """The requested rows that had failed before the job and are left so."""
-        # files tell of rows beside the filter too
+        """The requested rows that had failed before the job and stay failed."""
+        # Files also count rows outside the filter.
         return self._before if self._filtered else max(self._before, self._failed.left)
 
     @property
     def seconds_per_row(self) -> float | None:
-        """The seconds that a row costs a worker; None where nothing was evaluated."""
+        """The seconds that a row costs a worker; None if nothing was evaluated."""
         return self._times.by_rows / self._evaluated if self._evaluated else None
 
     def progress(self) -> Progress:
-        """Return how far the job is now."""
+        """Return the current progress."""
         times = self._times
         for report in self._running.values():
             times += report.timings
@@ -415,11 +411,11 @@ class JobMetrics:
         return replace(now, **{name: getattr(self._attempts, name) + getattr(now, name) for name in _SUMS})
 
     def _settled_rate(self, evaluated: int, elapsed: float) -> bool:
-        """Return whether the rate says something about the rest."""
+        """Return whether the rate is a basis for an estimate of the rest."""
         return elapsed >= 1.0 and (evaluated * 50 >= self.rows_planned or (elapsed >= 10.0 and evaluated > 0))
 
     def _rate(self, evaluated: int, elapsed: float) -> float:
-        """Return the rows a second over the last seconds, or over all while those are few."""
+        """Return the rows per second over the last seconds, or over all while those are few."""
         now = self._clock()
         self._recent.append((now, evaluated))
         while len(self._recent) > 2 and now - self._recent[0][0] > _RATE_SECONDS:

@@ -1,12 +1,6 @@
 """What backfills and refreshes share: how an attempt begins, and how it ends with or without an error.
 
-Errors that end a job: that of a failed unit, that of too many failed rows, and how a job keeps them. Pure.
-
-Which of all tables and views that had one name a job is about: another one that has it by now is left alone.
-
-The begin of a takeover: what an executor does before it continues with a job that another one had.
-
-What is common to a backfill and a refresh while they run: what the job manager asks of both, and how they end.
+A job is about one incarnation of a table or view; a new table with its name is left alone.
 """
 
 from __future__ import annotations
@@ -39,7 +33,7 @@ from leman_executor.jobs.job_environment import Commits, JobEnvironment, JobStor
 from leman_executor.jobs.job_status import JobStatus
 from leman_executor.scheduling.dispatcher import Cancelled
 
-#: Failures of a unit that are no FailedPrecondition.
+#: Failures of a unit that are not a FailedPrecondition.
 _KINDS: dict[str, type[LemanError]] = {
     INTERNAL_BUG: Internal,
     "FUNCTION_UNAVAILABLE": Unavailable,
@@ -49,7 +43,7 @@ _KINDS: dict[str, type[LemanError]] = {
 
 
 def unit_error(failure: UnitFailure) -> LemanError:
-    """Return the job's error for a unit's failure, with what is known of the row that is to blame."""
+    """Return the job's error for a unit's failure, with the facts of the failed row."""
     error = _KINDS.get(failure.reason, FailedPrecondition)(failure.reason, failure.message)
     if failure.row is not None:
         error.facts.update(failed_row_facts(failure.row))
@@ -57,14 +51,14 @@ def unit_error(failure: UnitFailure) -> LemanError:
 
 
 def too_many_failed_rows(udf: UdfDefinition, rows: int, failed: int) -> LemanError | None:
-    """Return the error (TOO_MANY_ERRORS) where more of the rows failed than the function's policy allows; else None."""
+    """Return the error (TOO_MANY_ERRORS) if more rows failed than the function's policy allows, else None."""
     allowed = udf.error_policy.errors_allowed(rows)
     if allowed is None or failed <= allowed:
         return None
     return FailedPrecondition(
         "TOO_MANY_ERRORS",
         f"UDF '{udf.name}' failed on {failed} rows, {allowed} are allowed. "
-        "JobService.ListJobErrors tells which; fix the function, or raise `max_errors` of its error policy.",
+        "JobService.ListJobErrors lists them; fix the function, or raise `max_errors` of its error policy.",
         rows_failed=failed,
     )
 
@@ -83,12 +77,12 @@ def failed_row_facts(row: RowError) -> dict[str, str]:
 
 
 def to_job_error(error: LemanError) -> JobError:
-    """Return an error as a job keeps it."""
+    """Return an error as a job stores it."""
     return JobError(kind=type(error).__name__, reason=error.reason, message=error.message, facts=error.facts)
 
 
 def from_job_error(error: JobError) -> LemanError:
-    """Return an error that a job kept, as it was raised; Internal where this release has no such error."""
+    """Return the error that a job stored; Internal if this release does not have it."""
     kind: type[LemanError] = getattr(error_tree, error.kind, error_tree.Internal)
     found = kind(error.reason, error.message)
     found.facts = error.facts
@@ -100,14 +94,15 @@ TABLE_REPLACED = "TABLE_REPLACED"
 
 
 def incarnation_of(job: Job, planned: str) -> str:
-    """Return the incarnation that a job is about: that of its first plan, also where an executor took the job over.
+    """Return the incarnation that a job is about: that of its first plan, on every executor.
 
     Args:
-        planned: that of a new plan; empty: of a table that Leman has not written to. It is another one, where the job's
-            is known: a table with a computed column has one, and so has a view.
+        job: The job.
+        planned: The incarnation in a new plan; empty: a table that Leman has not written to. If the job's incarnation
+            is known, that is another table, as a table with a computed column has one, and so has a view.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+        Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
     """
     if job.incarnation and planned != job.incarnation:
         raise _replaced(job)
@@ -115,7 +110,7 @@ def incarnation_of(job: Job, planned: str) -> str:
 
 
 async def is_table_replaced(job: Job) -> bool:
-    """Return whether another table or view has the name of the job's; False where that is not known.
+    """Return whether a new table or view has the name of the job's; False if unknown.
 
     Reads the table.
     """
@@ -129,12 +124,11 @@ async def is_table_replaced(job: Job) -> bool:
 
 
 async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
-    """Return why the job cannot go on, where that is said of what has the name of its table, or its view.
+    """Return TABLE_REPLACED if the job's table or view was replaced, else the error itself.
 
-    Where that is another one it may be of another kind, have no such column, or hold what the function does not take:
-    the reason would be that one's. It is TABLE_REPLACED then, and the error itself otherwise.
+    A new table with the name may be of another kind, lack the column, or hold other types; its errors would mislead.
     """
-    if error.reason == TABLE_REPLACED:  # of a refresh it may be the source that was
+    if error.reason == TABLE_REPLACED:  # of a refresh, it may be the source
         return error if job.column is None else _replaced(job)
     if error.reason == ATTEMPT_FENCED or not await is_table_replaced(job):
         return error
@@ -142,10 +136,10 @@ async def explain_replaced_table(job: Job, error: LemanError) -> LemanError:
 
 
 async def check_same_table(job: Job) -> None:
-    """Check that the table of a job that has ended is the one that it was about.
+    """Check that an ended job's table has not been replaced.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table was dropped, and another one has its name.
+        Aborted: TABLE_REPLACED – the table was dropped, and a new table has its name.
     """
     if await is_table_replaced(job):
         raise _replaced(job, f" of job {job.job_id} was dropped", "Backfill that one if it is meant")
@@ -154,7 +148,7 @@ async def check_same_table(job: Job) -> None:
 def note_lost_commit(status: JobStatus, jobs: JobStore, version: int) -> None:
     """Add an event to a job whose table, or view, is at an earlier version than a recent job left it at.
 
-    The job goes on: a folder that was restored from a copy looks the same.
+    The job continues: a folder restored from a copy looks the same.
 
     Args:
         version: The latest version of the table.
@@ -181,14 +175,14 @@ def _replaced(
 
 
 async def begin_attempt(commits: Commits, job: Job) -> None:
-    """Have the job's earlier attempts refused in its table, or its view.
+    """Fence the job's earlier attempts in its table, or its view.
 
-    From now on nothing that a frozen executor left behind is installed there. A first attempt has none before it, and
-    writes nothing. That the table is gone, or is another one, is ignored here: planning finds it out.
+    From now on nothing that a frozen executor left is installed there. A first attempt writes nothing. A deleted or
+    replaced table is ignored here, as planning reports it.
 
     Raises:
-        FailedPrecondition: ATTEMPT_FENCED – a later attempt than this one has begun.
-        LemanError: what else the coordinator says.
+        FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
+        LemanError: another error of the coordinator.
     """
     try:
         await begin_attempt_at(commits, job, table_uri(job.request.database, job.request.table), job.incarnation)
@@ -200,15 +194,15 @@ async def begin_attempt(commits: Commits, job: Job) -> None:
 
 
 async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: str = "") -> None:
-    """Have the job's earlier attempts refused in a table that the job writes to.
+    """Fence the job's earlier attempts in a table that the job writes to.
 
     Args:
-        incarnation: of the table that is meant; empty: whichever is there.
+        incarnation: The expected incarnation of the table; empty: any.
 
     Raises:
         NotFound: The table is gone.
         Aborted: TABLE_REPLACED – it is another one.
-        LemanError: as `begin_attempt`.
+        LemanError: see `begin_attempt`.
     """
     if job.attempt > 1:
         await _note_attempt(commits, job, uri, incarnation)
@@ -217,18 +211,18 @@ async def begin_attempt_at(commits: Commits, job: Job, uri: str, incarnation: st
 async def give_incarnation(commits: Commits, job: Job, read_version: int, identity: str) -> BegunAttempt | None:
     """Give the job's table, or view, the incarnation that its plan lacks, as commits need one.
 
-    Lance made such a table, as a copy of one with computed columns; or the maker of a view died.
+    Lance created such a table, as a copy of one with computed columns, or the creator of a view died.
 
     Args:
         read_version: The version that the plan was made from.
         identity: Of that version, from the plan.
 
     Returns:
-        The begun attempt, with the incarnation that the plan is about. None: the version that was planned from is not
-        there any more, and the job has to plan again.
+        The begun attempt, with the incarnation that the plan is about. None: the planned version is gone, and the job
+            has to plan again.
 
     Raises:
-        LemanError: as `begin_attempt`.
+        LemanError: see `begin_attempt`.
     """
     uri = table_uri(job.request.database, job.request.table)
     if identity:
@@ -266,41 +260,43 @@ class EndingRun(Protocol):
 
     @property
     def cancelling(self) -> bool:
-        """Return whether the job was asked to stop for good."""
+        """Return whether the job was cancelled."""
         ...
 
     async def end(self, state: JobState, error: JobError | None = None) -> None:
-        """Leave the job in a terminal state."""
+        """End the job."""
         ...
 
 
 class JobRun(EndingRun, Protocol):
-    """A backfill or a refresh. `Any` is the plan that its own `plan` gives."""
+    """A backfill or a refresh. `Any` is the plan that its own `plan` returns."""
 
     @property
     def workers(self) -> int:
-        """Return how many workers it gets; 0: that is not known."""
+        """Return how many workers it gets; 0: unknown."""
         ...
 
     def set_cost_estimate(self, seconds_per_row: float | None) -> None:
-        """Say what a row cost in an earlier job of the same function version; None: that is not known."""
+        """Set what a row cost in an earlier job of the same function version; None: unknown."""
         ...
 
     async def plan(self) -> Any:
-        """Ask the planner, again while it cannot be reached."""
+        """Ask the planner for a plan, and retry while it is unreachable."""
         ...
 
     async def ended_at_once(self, plan: Any) -> bool:
-        """End the job where nothing is to be done; False: it has to run."""
+        """End the job if there is nothing to do. Return whether it ended."""
         ...
 
     async def ended_soon(self, plan: Any) -> bool:
-        """End the job, which has its turn, where it takes no longer than to write down that it runs; False: it has to
-        run. History does not know it yet, and neither does its caller."""
+        """End a job in its turn if that takes no longer than writing that it runs. Return whether it ended.
+
+        Neither history nor the caller knows the job yet.
+        """
         ...
 
     def check_env(self, plan: Any) -> None:
-        """Check that a function can have the environment variables of the job, where it has some.
+        """Check that a function can use the environment variables of the job, if it has some.
 
         Raises:
             FailedPrecondition: ENV_NOT_USABLE – none can.
@@ -308,27 +304,27 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def check_resources(self, plan: Any) -> None:
-        """Check that workers have what the functions ask for.
+        """Check that workers have the resources of the functions.
 
         Raises:
-            FailedPrecondition: RESOURCES_NOT_AVAILABLE – a function asks for what no worker has.
+            FailedPrecondition: RESOURCES_NOT_AVAILABLE – a function asks for more than any worker has.
         """
         ...
 
     def prefetch(self, plan: Any) -> None:
-        """Begin with what writes nothing and calls no function, while history does not know the job yet."""
+        """Start what writes nothing and calls no function, before history knows the job."""
         ...
 
     async def abandon(self) -> None:
-        """End what `prefetch` began, where `run` is not called after all."""
+        """Stop what `prefetch` started, if `run` is not called."""
         ...
 
     async def run(self, plan: Any) -> None:
-        """Work until nothing is left, and leave the job in a terminal state; only bugs are raised."""
+        """Work until nothing is left, and end the job. Only bugs are raised."""
         ...
 
     async def replan_and_run(self) -> None:
-        """Continue with a job that was taken over or had to wait for its turn: from the plan on."""
+        """Plan and run a job that was taken over or was queued."""
         ...
 
     def cancel(self) -> None:
@@ -336,16 +332,16 @@ class JobRun(EndingRun, Protocol):
         ...
 
     def pause(self) -> None:
-        """Stop as soon as what was computed is stored; `run` then leaves the job as PAUSED."""
+        """Stop as soon as computed rows are stored; `run` then leaves the job as PAUSED."""
         ...
 
     def resume(self) -> None:
-        """Let a job that has stopped run again: `replan_and_run` continues with it."""
+        """Allow a stopped job to run again: `replan_and_run` continues it."""
         ...
 
 
 async def run_to_completion(run: EndingRun, services: JobEnvironment, work: Awaitable[bool]) -> None:
-    """Do a job's work, which says whether rows failed, and end the job by how that went; only bugs are raised."""
+    """Do a job's work, which returns whether rows failed, and end the job accordingly. Only bugs are raised."""
     ticking = asyncio.create_task(run.status.tick())
     try:
         await run.end(JobState.DONE_WITH_ERRORS if await work else JobState.DONE)
@@ -367,7 +363,7 @@ async def end_stopped(run: EndingRun, services: JobEnvironment) -> None:
 
 
 async def end_with_error(run: EndingRun, error: LemanError) -> None:
-    """End a job by an error; one that another executor has taken over is left to it."""
+    """End a job with an error, unless another executor has taken it over."""
     if error.reason == ATTEMPT_FENCED:
         await run.status.leave()
         return

@@ -1,16 +1,8 @@
 """The status of a running job as its watchers see it, alone or as a part of another job.
 
-What watchers of a job are told, and how far each is. Pure.
-
-A sequence has the job's attempt in its upper half, and counts there what is told of the attempt. The end of a job has
-the last sequence of its attempt, so that every executor tells it under the same one, also when it knows the job from
-history alone.
-
-How often watchers are told of progress: however many they are, they leave the executor time for others.
-
-The status of a running job as watchers see it: its record, its counts, its events.
-
-A backfill that is part of another job: that job is the one in the history, and the one that watchers know.
+Every message has a sequence: the job's attempt in the upper half, a counter within the attempt in the lower half. The
+end of a job has the last sequence of its attempt, so that every executor reports it under the same one, even from
+history alone. A pace limits messages of progress, so that many watchers leave the executor time for other work.
 """
 
 from __future__ import annotations
@@ -43,12 +35,12 @@ class JobUpdate(NamedTuple):
     """One message to a watcher."""
 
     sequence: int
-    """How far the watcher is with it: it never falls."""
+    """The watcher's position; it never decreases."""
     job: Job
     events: Sequence[JobEvent] = ()
-    """What happened since the sequence that the watcher saw last."""
+    """Events since the sequence that the watcher saw last."""
     events_missing: bool = False
-    """Some of it may be known to no one any more."""
+    """Some events may be lost."""
 
     @property
     def is_last(self) -> bool:
@@ -57,29 +49,30 @@ class JobUpdate(NamedTuple):
 
 
 def first_sequence(attempt: int) -> int:
-    """Return the sequence before everything that is told of an attempt."""
+    """Return the sequence before all messages of an attempt."""
     return attempt << _COUNT_BITS
 
 
 def last_sequence(attempt: int) -> int:
-    """Return the sequence of the end of a job, which an attempt reached."""
+    """Return the sequence of a job's end in an attempt."""
     return first_sequence(attempt + 1) - 1
 
 
 def events_known_after(attempt: int) -> int:
-    """Return the sequence after which who has the job has all events: those of earlier attempts were told elsewhere."""
+    """Return the sequence after which the job's executor has all events; earlier attempts reported theirs elsewhere."""
     return first_sequence(attempt) if attempt > 1 else 0
 
 
 def last_event(job: Job) -> JobEvent:
-    """Return the last event of a job that has ended."""
+    """Return the last event of an ended job."""
     return JobEvent(last_sequence(job.attempt), job.ended_at or job.updated_at, "state", job.state.value)
 
 
 def update_from_history(job: Job, seen: int) -> JobUpdate:
-    """Return what a watcher is told who has seen so much of a job that this executor knows from history alone.
+    """Return the update for a watcher at `seen`, for a job known from history alone.
 
-    Of a job that goes on elsewhere it gets no further than to the attempt's beginning: who has the job tells the rest.
+    If the job continues elsewhere, the watcher gets no further than the attempt's beginning: its executor reports the
+    rest.
     """
     if job.state.terminal:
         end = last_event(job)
@@ -88,7 +81,7 @@ def update_from_history(job: Job, seen: int) -> JobUpdate:
     return JobUpdate(max(seen, first_sequence(job.attempt)), job, events_missing=seen < events_known_after(job.attempt))
 
 
-#: To all watchers of an executor together. What happened to a job is told at once, and does not count.
+#: Progress messages to all watchers of an executor together. Events are sent at once, and do not count.
 _MESSAGES_PER_SECOND = 500
 
 
@@ -100,7 +93,7 @@ class WatcherPace:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
-        """Count one more watcher while the block runs."""
+        """Count one more watcher inside the block."""
         self._watchers += 1
         try:
             yield
@@ -109,7 +102,7 @@ class WatcherPace:
 
     @property
     def seconds(self) -> float:
-        """Return the time between two messages of progress to one watcher."""
+        """Return the time between two progress messages to one watcher."""
         return self._watchers / _MESSAGES_PER_SECOND
 
 
@@ -117,13 +110,13 @@ _log = structlog.get_logger(__name__)
 
 _TICK_SECONDS = 0.25
 _EVENTS_KEPT = 1000
-#: Letters of why a job plans again: an error of storage may name path after path, more than once.
+#: Length of the reason for planning again: an error of storage may repeat paths.
 _LONGEST_WHY = 300
 _VIEWED_SECONDS = 1.0
 
 
 def _nothing_expected(_key: str) -> tuple[int, float]:
-    """Return what is said of a job that does not wait."""
+    """Return the place and start of a job that does not wait."""
     return 0, 0.0
 
 
@@ -137,11 +130,11 @@ class JobStatus:
         self.span: Span | None = None
         #: None: there is no plan yet.
         self.lineage: LineageFacts | None = None
-        #: Whether it is known that the table had no index when the job committed last.
+        #: Whether the table had no index when the job committed last.
         self.without_indexes = False
-        #: The row on which the job failed.
+        #: The row that made the job fail.
         self.blamed: RowError | None = None
-        #: Says of a job that waits its place in the queue, and when it will have its turn: see `JobQueue.expected`.
+        #: Returns a waiting job's place and expected start, see `JobQueue.expected`.
         self.expected: Callable[[str], tuple[int, float]] = _nothing_expected
         #: Shared by all jobs of the executor.
         self.pace = WatcherPace()
@@ -151,7 +144,7 @@ class JobStatus:
         self._events: list[JobEvent] = []
         #: All events after this sequence are kept.
         self._kept_after = events_known_after(job.attempt)
-        #: Notified when anything changed, and when something happened that is told at once.
+        #: Notified when anything changed, and on events that are sent at once.
         self._changed = asyncio.Condition()
         self._happened = asyncio.Condition()
         self._viewed: tuple[tuple[int, int, float], float, Job] | None = None
@@ -162,20 +155,20 @@ class JobStatus:
         return self._lost
 
     def lose(self) -> None:
-        """Note that another executor has the job: from now on nothing here is its state."""
+        """Note that another executor has the job: nothing here is its state any more."""
         self._lost = True
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Environment variables of the job's functions, whose values no one is told; none once it has ended here."""
+        """Environment variables of the job's functions, which are never shown; none once it has ended here."""
         return self._env
 
     def take_env(self, env: Mapping[str, str]) -> None:
-        """Keep the values of the job's environment variables until it ends."""
+        """Keep the job's environment variables until it ends."""
         self._env = env
 
     def snapshot(self) -> Job:
-        """Return the job as it stands."""
+        """Return the current job."""
         if self.job.state.terminal:
             return self.job
         place, start_at = self.expected(self.job.key)
@@ -186,7 +179,7 @@ class JobStatus:
         self.job = replace(self.job, **changes)
 
     def replans(self, why: str) -> None:
-        """Record that the job plans again, and why, shortened."""
+        """Record that the job plans again, with the shortened reason."""
         self.note("replan", f"planning again: {textwrap.shorten(why, _LONGEST_WHY, placeholder=' …')}")
 
     def note(self, kind: str, message: str) -> None:
@@ -203,13 +196,13 @@ class JobStatus:
             self._kept_after = self._events.pop(0).sequence
 
     async def move(self, state: JobState, **changes: Any) -> None:
-        """Change the state, and tell the watchers."""
+        """Change the state, and notify the watchers."""
         await self._enter(self._in(state, **changes))
 
     async def end(self, state: JobState, error: JobError | None, jobs: JobStore) -> None:
         """End the job, first in history, then for the watchers.
 
-        An end that history has already stays, and a job that another executor has is left to it.
+        An end in history stays, and a job that another executor has is left to it.
         """
         if not self.lost:
             kept = await jobs.save(self._in(state, error=error))
@@ -219,24 +212,24 @@ class JobStatus:
         await self.leave()
 
     async def publish(self) -> None:
-        """Tell the watchers."""
-        if not self.job.state.terminal:  # nothing comes after the end
+        """Notify the watchers."""
+        if not self.job.state.terminal:  # nothing follows the end
             self.sequence += 1
         for condition in (self._happened, self._changed):
             async with condition:
                 condition.notify_all()
 
     async def leave(self) -> None:
-        """Leave the job to the executor that has it, and tell the watchers to look there."""
+        """Leave the job to the executor that has it, and redirect the watchers."""
         self.lose()
         self.note("state", "left to the executor that has taken the job over")
         await self.publish()
 
     async def rest(self, jobs: JobStore) -> None:
-        """Say that the job has stopped as it was asked to, first in history, then to the watchers.
+        """Report that the job has paused, first in history, then to the watchers.
 
-        Nothing is said of a job that was resumed or cancelled before it had stopped. Where history cannot be written,
-        it says that the job was asked to stop, which anyone who takes it over reads as the same.
+        Nothing is reported if the job was resumed or cancelled before it had stopped. If history cannot be written, it
+        still says that the job was asked to pause, which an executor that takes it over treats the same.
         """
         if self.lost:
             await self.leave()
@@ -251,13 +244,12 @@ class JobStatus:
                 await self._enter(replace(now, state=job.state, updated_at=job.updated_at, progress=job.progress))
 
     async def until_resumed(self) -> None:
-        """Wait until a paused job is resumed, cancelled or lost."""
         async with self._changed:
             await self._changed.wait_for(lambda: self.lost or self.job.state is not JobState.PAUSED)
 
     @property
     def progress(self) -> Progress:
-        """Return how far the job is; before an executor that took it over has planned it, what the one before said."""
+        """Return the progress; after a takeover and before a plan, the progress that the last executor reported."""
         taken_over = self.job.attempt > 1 and not self.metrics.rows_total
         progress = self.job.progress if taken_over else self.metrics.progress()
         return replace(progress, elapsed_seconds=max(0.0, time.time() - self.job.created_at))
@@ -286,13 +278,13 @@ class JobStatus:
         await self.publish()
 
     async def watch(self, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield a watcher's view: the state now, then every change, the last one terminal unless the job is lost.
+        """Yield the state now, then every change; the last one is terminal unless the job is lost.
 
-        Where nothing but counts has changed, the next message comes when the pace allows it.
+        If only counts have changed, the next message waits for the pace.
 
         Args:
             after: Events with a sequence up to this one are left out; at most the last thousand events are kept.
-            heartbeat_seconds: So long after a message the next one comes, also where nothing changed.
+            heartbeat_seconds: The longest time between two messages.
         """
         seen = after
         with self.pace.watching():
@@ -323,14 +315,14 @@ class JobStatus:
         return JobUpdate(self.sequence, self._view(), events, events_missing=seen < self._kept_after)
 
     def _view(self) -> Job:
-        """Return the job as it stands: one object for all watchers until there is news, or for a second."""
+        """Return the current job: one object for all watchers until something changes, or for a second."""
         now, key = time.monotonic(), (self.sequence, *self.expected(self.job.key))
         if self._viewed is None or self._viewed[0] != key or now - self._viewed[1] >= _VIEWED_SECONDS:
             self._viewed = key, now, self.snapshot()
         return self._viewed[2]
 
     async def tick(self) -> None:
-        """Tell the watchers what changed, a few times a second, until cancelled."""
+        """Notify the watchers of changes, a few times a second, until cancelled."""
         last: Progress | None = None
         seen = self.sequence
         while True:
@@ -343,7 +335,7 @@ class JobStatus:
                 seen = self.sequence
 
 
-#: Events of a part that are told as events of the whole job.
+#: Events of a part that are also events of the whole job.
 PARENT_EVENT_KINDS = frozenset({"error", "resources", "stall", "wait"})
 
 
@@ -358,23 +350,22 @@ class ChildJobStore:
         return job
 
     async def save_error(self, job: Job, row: RowError) -> None:
-        """Store a failed row, as for any backfill."""
         await self._jobs.save_error(job, row)
 
     def failed_in(self, _job: Job) -> tuple[str, ...]:
-        """Return nothing: what failed before the whole job is told of that."""
+        """Return nothing: the whole job reports what failed before."""
         return ()
 
     def lost_commit(self, _job: Job, _version: int) -> None:
-        """Return None: the whole job looks for it."""
+        """Return None: the whole job checks this."""
 
 
 class ChildJobStatus(JobStatus):
-    """The status of a part; what its watchers would have to know is said of the whole job.
+    """The status of a part; what watchers must know is reported for the whole job.
 
     Args:
-        told: kinds of events that are told as the whole job's.
-        name: stands before their messages; empty: nothing does.
+        told: Kinds of events that are reported as the whole job's.
+        name: Prefix of their messages; empty: none.
     """
 
     def __init__(self, job: Job, whole: JobStatus, told: AbstractSet[str] = PARENT_EVENT_KINDS, name: str = "") -> None:
@@ -390,22 +381,20 @@ class ChildJobStatus(JobStatus):
         return self._whole.lost
 
     def lose(self) -> None:
-        """Mark the whole job as lost."""
         self._whole.lose()
 
     @property
     def env(self) -> Mapping[str, str]:
-        """Return the environment of the whole job."""
         return self._whole.env
 
     def update(self, **changes: Any) -> None:
-        """Change the status; stalls are passed on to the whole job, which waits for the same."""
+        """Change the status; stalls are passed on to the whole job."""
         super().update(**changes)
         if "stalls" in changes:
             self._whole.update(stalls=changes["stalls"])
 
     def note(self, kind: str, message: str) -> None:
-        """Note an event, as one of the whole job where its watchers have to know of it."""
+        """Record an event, as one of the whole job if its watchers must know it."""
         if kind in self._told:
             self._whole.note(kind, f"{self._name}: {message}" if self._name else message)
         else:

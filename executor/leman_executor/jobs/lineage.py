@@ -1,8 +1,6 @@
-"""Jobs as runs of OpenLineage: the events, and how they are sent.
+"""Report jobs as OpenLineage runs: build the events, and send them to a file or an HTTP endpoint.
 
-Jobs as runs of OpenLineage: what was made of what. Pure.
-
-The way of events of lineage to anyone who keeps them: a file, or an HTTP endpoint. No job waits for it.
+No job waits for a delivery.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from leman_core.settings import Lineage
 PRODUCER = f"leman-services/{release_version()}"
 _SCHEMA = "https://openlineage.io/spec/2-0-2/OpenLineage.json#/$defs/RunEvent"
 _FACETS = "https://openlineage.io/spec/facets"
-#: Of ids of jobs, which are no UUIDs, the runs' ids are made.
+#: Namespace of the UUIDs of runs, as job ids are not UUIDs.
 _RUNS = uuid.UUID("6f9c2f3e-6f0b-4d5e-9f55-3f4e0d6f7d0a")
 _ENDS = {
     JobState.DONE: "COMPLETE",
@@ -44,20 +42,20 @@ _ENDS = {
 
 @dataclass(frozen=True, slots=True)
 class LineageFacts:
-    """What a job makes of what, as its first plan says."""
+    """The lineage of a job, from its first plan."""
 
-    #: Uri of the table that it reads; empty: not known.
+    #: Uri of the table that it reads; empty: unknown.
     source: str
-    #: The version that it reads; 0: the latest of the moment.
+    #: The version that it reads; 0: the latest.
     version: int
     #: Uri of the table that it writes.
     target: str
-    #: Each column that it writes → the columns of the source that it is made of.
+    #: Each column that it writes → the columns of the source that it depends on.
     columns: dict[str, tuple[str, ...]]
 
 
 def run_started_event(job: Job, lineage: LineageFacts, namespace: str, now: float) -> dict[str, Any]:
-    """Return the event of a job that has begun to run, or continues at another executor."""
+    """Return the event of a job that has begun to run, or continues on another executor."""
     return _event("START" if job.attempt == 1 else "RUNNING", job, lineage, namespace, now)
 
 
@@ -69,7 +67,7 @@ def run_ended_event(job: Job, lineage: LineageFacts, namespace: str) -> dict[str
 def _event(kind: str, job: Job, lineage: LineageFacts, namespace: str, at: float) -> dict[str, Any]:
     of_run: dict[str, Any] = {"leman_job": _facet(None, jobId=job.job_id, attempt=job.attempt, labels=job.labels)}
     if job.error is not None:
-        # its message may have values of rows in it
+        # The job's message may contain values of rows.
         message = f"{job.error.reason}: JobService.GetJob tells more of {job.job_id}"
         of_run["errorMessage"] = _facet("1-0-1/ErrorMessageRunFacet", message=message, programmingLanguage="Python")
     backfill = isinstance(job.request, BackfillSpec)
@@ -100,7 +98,7 @@ def _event(kind: str, job: Job, lineage: LineageFacts, namespace: str, at: float
 
 
 def dataset_of(uri: str) -> dict[str, Any]:
-    """Return a table as OpenLineage names what lies in storage: `file` and a path, or a bucket and what is in it."""
+    """Return a table's OpenLineage name: `file` and a path, or a bucket and the path in it."""
     parts = urlsplit(uri)
     if parts.scheme in ("", "file"):
         return {"namespace": "file", "name": parts.path if parts.scheme else uri}
@@ -129,7 +127,7 @@ def _statistics(job: Job) -> dict[str, Any]:
 
 
 def _facet(schema: str | None, **fields: Any) -> dict[str, Any]:
-    """Return a facet; one without a schema of OpenLineage's is Leman's own."""
+    """Return a facet; one without an OpenLineage schema is Leman's own."""
     where = PRODUCER
     if schema is not None:
         version, _, name = schema.partition("/")
@@ -148,7 +146,7 @@ _log = structlog.get_logger(__name__)
 
 
 class LineageSender:
-    """Sends events one after the other from a thread; those that no one takes are dropped, which is logged seldom."""
+    """Send events in order from a thread; events that cannot be delivered are dropped, which is logged rarely."""
 
     def __init__(self, settings: Lineage) -> None:
         self._settings = settings
@@ -161,14 +159,14 @@ class LineageSender:
         self._thread.start()
 
     def send(self, event: dict[str, Any]) -> None:
-        """Send an event later; it is dropped where a thousand wait."""
+        """Queue an event; it is dropped if a thousand wait."""
         try:
             self._events.put_nowait(event)
         except queue.Full:
             self._drop("a thousand events wait")
 
     def stop(self) -> None:
-        """Send what waits, for a second at the most."""
+        """Send the queued events, for at most a second."""
         self._stopping.set()
         with contextlib.suppress(queue.Full):
             self._events.put_nowait(None)
@@ -208,14 +206,14 @@ class LineageSender:
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows none, which would take the key to another host."""
+    """Follow no redirects, which would send the key to another host."""
 
     def redirect_request(self, *_args: Any) -> None:
-        """Return nothing: the answer is an error."""
+        """Return nothing: the response is an error."""
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Return what opens a url; calls on this machine never take the way through `http_proxy`."""
+    """Return an opener for a url; calls to this machine never use `http_proxy`."""
     handlers: list[urllib.request.BaseHandler] = [_NoRedirects()]
     if is_loopback(urlsplit(url).hostname or ""):
         handlers.append(urllib.request.ProxyHandler({}))

@@ -1,14 +1,9 @@
 """Execute one plan: a fleet of workers computes its units, and finished fragments are committed.
 
-Commits of rows inside fragments that are still being computed, so that a long job shows what it has.
-
-A fragment is committed when all of its rows are done, which may take hours where a function is slow. In between, its
-stored rows are committed as a partial file: after the first seconds, and then at intervals that double, so that a job
-of a day makes a dozen such commits, and a short one none. A job whose fragments are finished as fast needs none either.
-
-The workers of one plan: they are started, and silent ones replaced, until the plan's work ends.
-
-The execution of one plan: workers compute its units, and finished files are committed.
+A fragment is committed when all of its rows are done, which may take hours with a slow function. In between, its stored
+rows are committed as a partial file, so that a long job shows its results: after the first seconds, then at intervals
+that double. A job of a day makes a dozen such commits, a short one none. A job that finishes fragments as fast needs
+none either.
 """
 
 from __future__ import annotations
@@ -44,9 +39,9 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 _log = structlog.get_logger(__name__)
 
-#: The largest share of a job's time that may go into writing partial files, and the assumed speed of writing.
+#: The largest share of a job's time for writing partial files, and the assumed speed of writing.
 _SHARE, _BYTES_A_SECOND = 0.05, 200 << 20
-#: With `commit_rows`: the shortest time between two commits, and between two looks.
+#: With `commit_rows`: the shortest time between two commits, and between two checks.
 _LEAST_PAUSE_SECONDS, _LOOK_SECONDS = 1.0, 0.5
 #: Fragments in one commit.
 _MOST_FRAGMENTS = 256
@@ -56,8 +51,8 @@ class PartialCadence:
     """When stored rows of unfinished fragments are committed. Pure: no I/O, no clock.
 
     Args:
-        first_seconds: How long the table has got nothing from the plan when the first ones are; 0: none are committed.
-        rows: Rows of each commit, where the request says that; 0: chosen.
+        first_seconds: Time without a commit of the plan before the first one; 0: there is none.
+        rows: Rows of each commit, if the request says so; 0: chosen.
     """
 
     def __init__(self, first_seconds: float, rows: int = 0) -> None:
@@ -67,16 +62,16 @@ class PartialCadence:
 
     @property
     def never(self) -> bool:
-        """Return whether there is no such commit at all."""
+        """Return whether there are no partial commits."""
         return not self._interval
 
     def left(self, since_last: float, stored_bytes: int, new_rows: int) -> float:
         """Return how long to wait for the next commit, or before asking again.
 
         Args:
-            since_last: How long ago the plan committed something, or began.
-            stored_bytes: What the plan has stored so far.
-            new_rows: Rows that a commit would show and the last one did not.
+            since_last: Seconds since the plan's last commit, or its beginning.
+            stored_bytes: Bytes that the plan has stored so far.
+            new_rows: Rows that a commit would add to the last one.
         """
         if new_rows < self._rows:
             return _LOOK_SECONDS
@@ -106,13 +101,12 @@ class PartialCommits:
         self._committer = committer
         self._cadence = cadence
         self._units = units
-        #: By fragment, what its last partial file was made of.
+        #: By fragment, the contents of its last partial file.
         self._shown: dict[int, _Part] = {}
 
     @staticmethod
     def are_for(header: PlanHeader) -> bool:
-        """Return whether a plan's unfinished fragments can be committed: whatever is stored says of each row what it
-        is.
+        """Return whether a plan's unfinished fragments can be committed: the state of each row must be stored.
 
         With a filter, or in a retry, rows are left out for other reasons.
         """
@@ -120,11 +114,11 @@ class PartialCommits:
 
     @property
     def never(self) -> bool:
-        """Return whether there is no such commit at all."""
+        """Return whether there are no partial commits."""
         return self._cadence.never
 
     async def run(self, until: asyncio.Future[None]) -> None:
-        """Commit now and then, until the plan's own commits are done. A failure ends only this."""
+        """Commit at intervals, until the plan's own commits are done. A failure ends only this."""
         while not (self._cadence.never or until.done()):
             new_rows = sum(part.new_rows for part in self._parts())
             since_last = self._committer.seconds_since_last
@@ -140,7 +134,7 @@ class PartialCommits:
                 return
 
     async def _commit(self, until: asyncio.Future[None]) -> None:
-        """Write the files of the fragments with most new rows, and commit them."""
+        """Write and commit the files of the fragments with the most new rows."""
         begin = time.monotonic()
         made: list[PartialFile] = []
         for part in self._parts()[:_MOST_FRAGMENTS]:
@@ -155,7 +149,7 @@ class PartialCommits:
             await self._committer.commit_partial(made)
 
     async def _written(self, part: _Part, until: asyncio.Future[None]) -> StagedFile | None:
-        """Write a file in a thread, which ends soon where the plan does."""
+        """Write a file in a thread, which ends soon after the plan."""
         stop = threading.Event()
         refs = list(part.checkpoints.values())
         writing = asyncio.ensure_future(self._maintenance.write_partial(self._context, part.task, refs, stop))
@@ -167,11 +161,11 @@ class PartialCommits:
         return await writing
 
     def _parts(self) -> list[_Part]:
-        """Return the fragments that have got rows since their last partial file, those with most of them first."""
+        """Return the fragments with rows since their last partial file, those with the most first."""
         found = []
         for fragment_id, (task, refs) in self._units.stored().items():
             if not self._committer.takes_partial(fragment_id) or (task.current_file and not task.extend_current):
-                continue  # the last: its rows have values of another version, which stay until all have new ones
+                continue  # the last one: its rows keep values of another version until all have new ones
             before = self._shown.get(fragment_id)
             every = dict(before.checkpoints) if before is not None else {}
             every |= {ref.key: ref for ref in refs if ref.settles}
@@ -184,7 +178,7 @@ class PartialCommits:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is stored of a fragment, by key, and how many of these rows no partial file has."""
+    """The stored rows of a fragment, by key, and how many of them no partial file has."""
 
     task: FragmentTask
     checkpoints: Mapping[str, CheckpointRef]
@@ -193,7 +187,7 @@ class _Part:
 
 
 class WorkerFleet:
-    """The workers of one plan; they get their work from `units`."""
+    """The workers of one plan; they get their work from `units`. Silent ones are replaced."""
 
     def __init__(
         self,
@@ -214,11 +208,11 @@ class WorkerFleet:
         self._begun: asyncio.Future[None] | None = None
 
     def begin(self, address: ExecutorEndpoint) -> None:
-        """Start the workers that `until_end` is going to wait for."""
+        """Start the workers for `until_end`."""
         self._begun = self._start(address, self._count)
 
     def grow(self, count: int) -> None:
-        """Have so many workers from now on."""
+        """Change the number of workers."""
         self._missing += max(0, count - self._count)
         self._count = max(self._count, count)
         self._units.changed.set()
@@ -227,8 +221,8 @@ class WorkerFleet:
         """Run workers until no unit is left, they end by themselves, or a unit's failure ends the job.
 
         Returns:
-            The error where Spark gave up on a worker, else None. It is a failure only where it happens before a worker
-            has asked for a unit: the units of dead workers are counted.
+            The error if Spark gave up on a worker, else None. It is a failure only before a worker has asked for a
+                unit: the units of dead workers are counted.
         """
         begun, self._begun = self._begun, None
         workers = {begun or self._start(address, self._count)}
@@ -258,7 +252,7 @@ class WorkerFleet:
         return more
 
     def _start(self, address: ExecutorEndpoint, count: int) -> asyncio.Future[None]:
-        """Start workers, in this process where no user code is to run, else on Spark."""
+        """Start workers, in this process if no user code runs, else on Spark."""
         work: Awaitable[None]
         if self._context.udf.kind is UdfKind.SQL:
             work = self._services.local.run_workers(self._units, self._context, count)
@@ -271,7 +265,7 @@ class WorkerFleet:
         return workers
 
     async def _something(self, workers: set[asyncio.Future[None]]) -> None:
-        """Wait until a worker ends, one is to be started, all is done, or a unit's failure ends the job."""
+        """Wait until a worker ends, one must be started, all is done, or a unit's failure ends the job."""
         changed = asyncio.ensure_future(self._units.changed.wait())
         either: list[asyncio.Future[Any]] = [*workers, self._units.failure, changed]
         try:
@@ -281,10 +275,10 @@ class WorkerFleet:
         self._units.changed.clear()
 
     async def _leave(self, workers: set[asyncio.Future[None]]) -> None:
-        if self._units.silent_workers:  # no one waits for these
+        if self._units.silent_workers:  # silent workers are not waited for
             await self._services.spark.stop_job(self._status.job.key)
         for worker in workers:
-            worker.cancel()  # no one has a unit: the Spark job ends by itself, whatever it may still say
+            worker.cancel()  # no worker has a unit: the Spark job ends by itself
         await asyncio.gather(*workers, return_exceptions=True)
 
     def _refusal(self, worker: asyncio.Future[None]) -> Unavailable | None:
@@ -296,7 +290,7 @@ class WorkerFleet:
         return None
 
 
-#: Reason of a refusal where another writer of the column came first.
+#: Reason of a refusal when another writer of the column was faster.
 _FASTER = "FRAGMENT_CHANGED"
 #: Times that Spark may give up before a worker has asked for a unit.
 _FRUITLESS = 3
@@ -304,14 +298,14 @@ _FRUITLESS = 3
 
 @dataclass(frozen=True, slots=True)
 class UnsettledReasons:
-    """Why something of a plan is left."""
+    """Why a part of a plan is left."""
 
     waiting: int
-    """Number of fragments that another job has reserved, where nothing else is in the way."""
+    """Number of fragments that another job has reserved, if nothing else prevents progress."""
     why: str
-    """What was refused or failed, for a person."""
+    """The refusal or failure as text."""
     unusable: bool = False
-    """Some of the refused files would have been as wrong on a table that no one changed."""
+    """Some of the refused files would have been wrong on an unchanged table too."""
     overtaken: bool = False
     """All refusals say that another writer of the same column was faster."""
     failing: bool = False
@@ -324,8 +318,8 @@ class PlanExecution:
     Args:
         status: The job.
         plan: The plan.
-        services: What it uses.
-        cost: Seconds that a row takes; None where that is not known.
+        services: The job's ports and settings.
+        cost: Seconds that a row takes; None: unknown.
         waits: The reservations of other jobs that it waits for.
         is_scratch: Whether the table is a scratch table, which has no readers while the job runs.
     """
@@ -398,16 +392,15 @@ class PlanExecution:
 
     @property
     def plan(self) -> Plan:
-        """Return the plan that is executed."""
         return self._plan
 
     @property
     def commits_partial_files(self) -> bool:
-        """Return whether rows may be committed before the others of their fragment."""
+        """Return whether rows may be committed before the rest of their fragment."""
         return not self._partial.never
 
     def begin(self) -> None:
-        """Start workers, which get nothing to do before `work`; where that is not called, call `abandon`."""
+        """Start workers, which get no work before `work`; call `abandon` if `work` is not called."""
         if self._units.ended:
             return
         self._units.hold()
@@ -415,14 +408,14 @@ class PlanExecution:
         self._fleet.begin(self._address)
 
     async def abandon(self) -> None:
-        """End what `begin` started."""
+        """Stop what `begin` started."""
         self._units.close()
         await self._services.stop_workers(self._status.job.key)
         if self._address is not None:
             await self._services.dispatcher.close(self._address)
 
     async def work(self) -> UnsettledReasons | None:
-        """Compute and commit what the plan lists, and return what is left; None when everything is committed."""
+        """Compute and commit the plan. Return what is left, or None when everything is committed."""
         own = 0 if self._address is None else 1
         if self._slots.note and self._status.metrics.spark_jobs == own:
             self._status.note("resources", self._slots.note)
@@ -446,11 +439,11 @@ class PlanExecution:
         return self._unsettled(unusable=await self._forget_unusable())
 
     def _scopes_out(self) -> list[str]:
-        """Return what workers may have reserved and not given back."""
+        """Return the scopes that workers may have reserved and not released."""
         return [self._context.scope(values) for values in self._work_queue.scopes_out]
 
     def stop(self) -> None:
-        """Have `work` end soon: workers store what they have computed and give back the rest; files are committed."""
+        """End `work` soon: workers store computed rows and return the rest; files are committed."""
         self._units.stop()
         self._services.stop_units(self._status.job.key)
 
@@ -466,7 +459,7 @@ class PlanExecution:
         return UnsettledReasons(pending, why, unusable=unusable, overtaken=overtaken, failing=bool(trouble))
 
     async def _end_commits(self, committing: asyncio.Future[None]) -> None:
-        """Commit what is finished of a job that ends early, unless another executor has the job by now."""
+        """Commit the finished files of a job that ends early, unless another executor has the job."""
         if self._status.lost:
             committing.cancel()
             await asyncio.gather(committing, return_exceptions=True)
@@ -482,7 +475,7 @@ class PlanExecution:
         if staged or reused:
             rows = sum(t.physical_rows - t.deleted_rows for t in staged)
             told = [f"Collected {len(staged)} checkpointed fragments with {rows} rows"] if staged else []
-            told += [f"{reused} {'goes' if reused == 1 else 'go'} on from checkpoints"] if reused else []
+            told += [f"{reused} {'continues' if reused == 1 else 'continue'} from checkpoints"] if reused else []
             self._status.note("collected", "; ".join(told) if staged else f"Fragments: {told[0]}")
         for task in staged:
             if task.staged is not None:
@@ -491,8 +484,8 @@ class PlanExecution:
     async def _compute(self) -> None:
         """Run workers until nothing is left to compute.
 
-        Spark restarts a worker that died; when it gives up on one, all are restarted, a few times where none of
-        them asks for work.
+        Spark restarts a worker that died. When it gives up on one, all are restarted, a few times if none of them asks
+        for work.
         """
         opened = self._services.dispatcher.open
         address = self._address or opened(self._status.job.key, self._units, self._context)
@@ -511,7 +504,7 @@ class PlanExecution:
         self._committer.close()
 
     async def _watch_workers(self, until: asyncio.Future[None]) -> None:
-        """Look for stalls every `stall_check_seconds`, until the job is done."""
+        """Check for stalls every `stall_check_seconds`, until the job is done."""
         seconds = self._services.settings.writer.stall_check_seconds
         self._tell_busy()
         while not (await asyncio.wait((until,), timeout=seconds))[0]:
@@ -524,7 +517,7 @@ class PlanExecution:
             self._units.reassign_silent()
 
     async def _grow_with_cluster(self) -> None:
-        """Use more workers where a cluster has grown: Spark's executors come one by one, some after the job."""
+        """Use more workers if the cluster has grown: Spark's executors start one by one, some after the job."""
         slots = await asyncio.to_thread(self._usable_slots)
         if slots.count > self._slots.count and not self._computed:
             self._status.note("resources", f"{slots.count} workers from now on: the cluster has more cores than before")
@@ -533,7 +526,7 @@ class PlanExecution:
             self._fleet.grow(slots.count)
 
     def _usable_slots(self) -> TaskSlots:
-        """Return the task slots of the job, no more than there are rows to compute, or files to write."""
+        """Return the task slots of the job, at most one for each row to compute or file to write."""
         found = task_slots_for(self._plan.header.udf, self._status.job.backfill.concurrency, self._services)
         useful = max(1, self._plan.header.rows_to_compute, len(self._plan.tasks))
         return replace(found, count=min(found.count, useful))
@@ -550,7 +543,7 @@ class PlanExecution:
         self._busy = busy
 
     def _waits_for(self) -> dict[str, object]:
-        """Return what the job waits for besides workers, in words, with marks that change when it moves."""
+        """Return what the job waits for besides workers, with marks that change when it progresses."""
         waits = self._committer.waits_for
         if not (self._computed or self._work_queue.empty or self._units.with_workers):
             why = self._spark_busy or "Spark may have no free slots"
@@ -558,8 +551,7 @@ class PlanExecution:
         return waits
 
     async def _forget_unusable(self) -> bool:
-        """Keep plans from finding files that were refused as damaged, missing or lacking rows; return whether one
-        was."""
+        """Keep plans from finding files that were refused as damaged, missing or incomplete. Return whether one was."""
         tasks = PlannedTasks.of(self._plan.tasks)
         unusable = [o for o in self._committer.rejected if o.reason.startswith(("FILE_", "ROW_COUNT", "TYPE_"))]
         for outcome in unusable:

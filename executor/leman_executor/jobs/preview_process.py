@@ -1,7 +1,7 @@
-"""The pool of the function processes that previews run in: a program that the executor starts.
+"""The pool of the function processes of previews: a program that the executor starts.
 
-`python -m leman_executor.jobs.preview_process FD`: the descriptor is where requests come from. It is as clean as
-Spark's daemon: nothing is opened, and no thread runs, before functions have processes of their own.
+`python -m leman_executor.jobs.preview_process FD`: requests come from the descriptor. Like Spark's daemon, it opens
+nothing and starts no thread before functions have processes of their own.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(requests: socket.socket, parent: int) -> None:
     daemon_startup.expect_pandas()
     gc.collect()
     gc.freeze()
-    # a process has imported what the code was like: anyone who changes it and tries again is to see the new one
+    # No reuse: a process keeps imported code, and a changed function must be loaded again.
     FunctionPool(requests, preview_run.run_preview, lambda _state: None, (start_threads,), reuses=False).serve(parent)
 
 

@@ -1,9 +1,4 @@
-"""The units of one plan go to workers as these ask, and come back as they report, fail or die.
-
-The spans of the units of one plan: from the moment a worker is given one until it is done with it, or dies.
-
-The units of one plan: workers are given units as they ask, and units come back as workers report, fail or die.
-"""
+"""Hand out the units of one plan to workers, and take them back as workers report, fail or die."""
 
 from __future__ import annotations
 
@@ -46,14 +41,14 @@ from leman_executor.scheduling.work_queue import WorkQueue
 
 
 class UnitSpans:
-    """The spans of units that workers have; None: their job is not traced, and nothing is done."""
+    """The trace spans of units, from handing out to the end or death of the worker; None: the job is not traced."""
 
     def __init__(self, job: Span | None) -> None:
         self._job = job if job is not None and job.traceparent else None
         self._open: dict[str, Span] = {}
 
     def begin(self, unit: WorkUnit, worker: str) -> WorkUnit:
-        """Take in that a worker is given a unit; return it as the worker gets it, which then tells what it did."""
+        """Begin the span of a unit, and return the unit with its trace context for the worker."""
         if self._job is None:
             return unit
         attributes: SpanAttributes = {
@@ -68,7 +63,7 @@ class UnitSpans:
         return replace(unit, traceparent=span.traceparent)
 
     def end(self, outcome: UnitOutcome) -> None:
-        """Take in what a worker did."""
+        """End the span of a unit with its outcome."""
         span = self._open.pop(outcome.unit_id, None)
         if span is None:
             return
@@ -79,13 +74,13 @@ class UnitSpans:
         span.end(outcome.failure.reason if outcome.failure is not None else "")
 
     def lost(self, unit_id: str) -> None:
-        """Take in that a unit's worker died, or is silent."""
+        """End the span of a unit whose worker died or is silent."""
         span = self._open.pop(unit_id, None)
         if span is not None:
             span.end("WorkerLost")
 
 
-#: Reason of a unit's failure where others committed a version and cleaned up the one that was planned.
+#: Reason of a unit's failure when another writer committed a version and the planned one was cleaned up.
 _CLEANED_UP = "VERSION_NOT_FOUND"
 #: Reasons of a unit's failure after which a new plan may help.
 _REPLANNED = frozenset(
@@ -113,9 +108,9 @@ class PlanUnits:
     ) -> None:
         self._status = status
         self._udf = plan.header.udf
-        #: Ranges have rows beside those that are computed.
+        #: Ranges contain rows that are not computed.
         self._some_rows = bool(plan.header.where) or plan.header.failed_only
-        #: What servers of a remote function do to the connections of its workers.
+        #: How servers of a remote function break the connections of workers.
         self.server_breaks = ServerBreaks(f"{self._udf.name}@{self._udf.version}")
         self._servers_left_out: set[str] = set()
         self._told_of_split = False
@@ -126,30 +121,30 @@ class PlanUnits:
         self._waits = waits
         self._watch = watch
         self._crashes = crashes
-        #: What holds in place of the work context's `stores` by now.
+        #: Replaces the work context's `stores` after a renewal.
         self.stores = RenewedStores((), ())
         self._first: list[WorkUnit] = work_queue.first_units()
         self._spans = UnitSpans(status.span)
         self._reassigned = ReassignedUnits()
         self._freed = asyncio.Event()
-        #: Not set: workers that come wait.
+        #: Not set: new workers wait.
         self._open = asyncio.Event()
         self._open.set()
         self._pause = 0.0
         self._over = False
-        #: Whether the job was asked to stop: no more units are given out.
+        #: Whether the job was asked to stop: no more units are handed out.
         self.stopping = False
         #: Why files could not be used: a new plan may help.
         self.trouble: list[str] = []
-        #: Whether all trouble is that others cleaned up the planned version.
+        #: Whether cleanup of the planned version is the only trouble.
         self.cleaned_up = True
         #: Bytes of values in checkpoints of this plan's units.
         self.stored_bytes = 0
-        #: How many units have been given to workers.
+        #: How many units were handed out.
         self.handed_out = 0
-        #: Workers that went silent: each is to be replaced.
+        #: Silent workers, each to be replaced.
         self.silent_workers = 0
-        #: There may be no more work at all, or a worker is to be started.
+        #: Work may have run out, or a worker is to be started.
         self.changed = asyncio.Event()
         #: The failure of a unit that ends the job.
         self.failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -162,7 +157,7 @@ class PlanUnits:
 
     @property
     def worked_off(self) -> bool:
-        """Return whether no worker has a unit, and there is none to give out."""
+        """Return whether no worker has a unit, and none is left to hand out."""
         return not self.with_workers and self.ended
 
     @property
@@ -171,40 +166,39 @@ class PlanUnits:
         return self.stopping or self._work_queue.empty or bool(self.trouble)
 
     def hold(self) -> None:
-        """Let workers that come wait, until `begin`."""
+        """Make new workers wait, until `begin`."""
         self._open.clear()
 
     def begin(self) -> None:
-        """Give units out."""
         self._open.set()
 
     def stop(self) -> None:
-        """Give no more units out; those that workers have come back as far as they are done."""
+        """Hand out no more units; workers return theirs as far as done."""
         self.stopping = True
         self._freed.set()
         self.changed.set()
 
     def close(self) -> None:
-        """Give no more units out; workers that wait for one end."""
+        """Hand out no more units; waiting workers end."""
         self._over = True
         self._freed.set()
         self._open.set()
 
     def fail(self, error: LemanError) -> None:
-        """End the job; the first error is the one that counts."""
+        """End the job; the first error counts."""
         if not self.failure.done():
             self.failure.set_exception(error)
 
     def reassign_silent(self) -> None:
-        """Give the units of silent workers out again; a unit of which some rows were reassigned before is left."""
+        """Hand out the units of silent workers again, except units of which some rows were reassigned before."""
         for unit in self._watch.silent:
             if not self._reassigned.had_rows_of(unit):
                 self.reassign(unit)
 
     def reassign(self, unit: WorkUnit) -> None:
-        """Give a silent worker's unit out again, to another worker that replaces it.
+        """Hand out a silent worker's unit again, to another worker that replaces it.
 
-        No one is blamed. If the silent one comes back after all, whichever file is complete first counts.
+        No row is blamed. If the silent worker returns, the first complete file counts.
         """
         self._reassigned.add(unit, self._watch.worker_of(unit.unit_id))
         self._status.note("stall", f"handed out again, as the worker is silent: {describe_rows(rows_in_flight(unit))}")
@@ -220,7 +214,7 @@ class PlanUnits:
         return self._over or self.stopping or bool(self.trouble)
 
     async def next_unit(self, worker: str, *, heartbeats: bool) -> WorkUnit | None:
-        """Return the next unit; None where none is left and none can come back, or the worker was replaced."""
+        """Return the next unit; None if none is left and none can come back, or the worker was replaced."""
         await self._open.wait()
         while not (self._no_more or self.failure.done() or self._reassigned.has_worker(worker)):
             unit = self._first.pop() if self._first else self._work_queue.take()
@@ -239,24 +233,24 @@ class PlanUnits:
         return None
 
     def renewed_stores(self) -> tuple[StoreOptions, ...]:
-        """Return how workers reach object stores by now; empty: as they were told in the beginning."""
+        """Return the current access to object stores; empty: unchanged."""
         return self.stores.now()
 
     async def _rest(self) -> None:
-        """Pause as the error policy asks before a suspect row is tried again."""
+        """Pause as the error policy asks before a suspect row is retried."""
         pause, self._pause = self._pause, 0.0
         if pause:
             await asyncio.wait((self.failure,), timeout=pause)
 
     def on_in_flight(self, unit: WorkUnit, in_flight: InFlightRows) -> None:
-        """Remember which rows a worker computes, for the case that it dies."""
+        """Remember which rows a worker computes, in case it dies."""
         self._watch.moved(unit.unit_id)
         self.stored_bytes += in_flight.stored_bytes
         instruments.STORED.add(in_flight.stored_bytes, {instruments.FILE_KIND: "checkpoint"})
         self._crashes.heard(unit.unit_id, in_flight)
 
     def stored(self) -> dict[int, tuple[FragmentTask, list[CheckpointRef]]]:
-        """Return the fragments that are being computed, and what is stored of each by now."""
+        """Return the fragments that are being computed, and their stored rows."""
         found = {f.fragment_id: (f.task, list(f.checkpoints)) for f in self._work_queue.begun}
         for fragment_id, refs in self._crashes.stored_now:
             if fragment_id in found:
@@ -268,7 +262,7 @@ class PlanUnits:
         self._watch.lives(unit.unit_id)
 
     def on_report(self, report: ProgressReport) -> None:
-        """Count progress. A fragment that is staged is committed before its unit ends."""
+        """Count progress. A staged fragment is committed before its unit ends."""
         self._watch.moved(report.unit_id)
         no_server = self.server_breaks.heard(report)
         if no_server is not None:
@@ -301,7 +295,7 @@ class PlanUnits:
         self._committer.add(task, result.staged, result.failed_before)
 
     def on_lost(self, unit: WorkUnit) -> None:
-        """Give a dead worker's unit out again, until it is clear which row is to blame (see `decide`)."""
+        """Hand out a dead worker's unit again, until the row to blame is known (see `decide`)."""
         self._spans.lost(unit.unit_id)
         self._watch.ended(unit.unit_id)
         self.server_breaks.ended(unit.unit_id)
@@ -325,7 +319,7 @@ class PlanUnits:
         self._wake()
 
     def _rows_stored(self, unit: WorkUnit, crash: Crash) -> int | None:
-        """Return how many rows a dead worker had stored; None where checkpoints cover others, too."""
+        """Return how many rows a dead worker had stored; None if checkpoints cover other rows too."""
         if self._some_rows or any(work.task.deleted_rows for work in unit.works):
             return None
         stored = ((w, [ref.range for ref in crash.stored.get(w.fragment_id, ())]) for w in unit.works)
@@ -339,13 +333,13 @@ class PlanUnits:
             error.facts.update(job_run.failed_row_facts(row))
 
     def _wake(self) -> None:
-        """Wake those that wait, as something came back from a worker: there may be new work, or no more at all."""
+        """Wake waiting workers, as there may be new work, or no more at all."""
         self._freed.set()
         if self.worked_off:
             self.changed.set()
 
     def on_outcome(self, outcome: UnitOutcome) -> None:
-        """Take in the outcome of a unit that is done, in whole or in part."""
+        """Record the outcome of a unit that is done, in whole or in part."""
         self._spans.end(outcome)
         outcome = self._without_server(outcome)
         unit = self._watch.unit_of(outcome.unit_id)
@@ -367,7 +361,7 @@ class PlanUnits:
             self.fail(error)
 
     def _without_server(self, outcome: UnitOutcome) -> UnitOutcome:
-        """Return an outcome that gives the rows back, where a unit got no server and others are answered by them."""
+        """Return an outcome that gives the rows back, if the unit got no server while servers answer other units."""
         unit, failure = self._watch.unit_of(outcome.unit_id), outcome.failure
         if unit is None or failure is None or not failure.elsewhere:
             return outcome
@@ -378,7 +372,7 @@ class PlanUnits:
         return give_back_outcome(outcome, unit, self._crashes.stored_by(unit))
 
     def _heard_again(self, outcome: UnitOutcome) -> None:
-        """Take in what a silent worker did that came back; it counts where no other worker was faster."""
+        """Record the work of a silent worker that returned; it counts if no other worker was faster."""
         self._status.note("stall", f"a silent worker came back with unit {outcome.unit_id}, which another one has now")
         self._status.metrics.outcome(outcome)
         for result in outcome.results:

@@ -1,9 +1,4 @@
-"""What each worker of a job is given: the environment of its functions, and the work context of the plan.
-
-Environment variables of a job: who may give them, which functions have them, and how a job ends that lost them.
-
-The work context of a plan: what every worker of the job must know.
-"""
+"""The input of each worker of a job: the environment variables of its functions, and the work context of the plan."""
 
 from __future__ import annotations
 
@@ -29,14 +24,14 @@ from leman_core.storage.object_stores import options_for, were_renewed
 from leman_executor.worker.error_store import errors_uri
 
 NO_ENV: Mapping[str, str] = MappingProxyType({})
-#: Most notices that are remembered.
+#: Notices that are remembered.
 _NOTICES = 1024
 #: Kinds of functions that run in a process of their own.
 KINDS_WITH_ENV = frozenset(UdfKind) - {UdfKind.SQL, UdfKind.REMOTE}
 
 
 def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition]) -> None:
-    """Check that a function has an environment that variables can be set in, where some are given.
+    """Check that a function can use environment variables, if some are given.
 
     Raises:
         FailedPrecondition: ENV_NOT_USABLE.
@@ -45,8 +40,8 @@ def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition])
         return
     raise FailedPrecondition(
         "ENV_NOT_USABLE",
-        "Nothing here has an environment of the job's: SQL runs in the services, and remote functions on their own "
-        "servers. Leave env out, and give a remote function's server what it needs",
+        "No function of this job has an environment: SQL runs in the services, and remote functions on their own "
+        "servers. Leave env out, and configure a remote function's server directly",
         field="env",
     )
 
@@ -54,7 +49,7 @@ def check_env_usable(env: Mapping[str, str], functions: Iterable[UdfDefinition])
 def check_functions_unchanged(
     env: Mapping[str, str], before: Mapping[str, FunctionVersion], now: Mapping[str, FunctionVersion]
 ) -> None:
-    """Check that values are given to no other functions than those of which a job was made, by column.
+    """Check, by column, that environment values go only to the functions that the job was created with.
 
     Raises:
         PermissionDenied: ENV_NOT_ALLOWED.
@@ -76,7 +71,7 @@ def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
     """Check that the caller may give functions these variables.
 
     Raises:
-        PermissionDenied: ENV_NOT_ALLOWED; ROLE_REQUIRED, where nothing says which ones there may be.
+        PermissionDenied: ENV_NOT_ALLOWED; ROLE_REQUIRED – no setting lists allowed variables.
     """
     if env and not policy.env_names:
         check_code("Giving functions environment variables")
@@ -84,14 +79,13 @@ def check_may_set_env(env: Mapping[str, str], policy: FunctionPolicy) -> None:
 
 
 class EnvNotices:
-    """Which notices about variables that do not outlive the services were given: one for each database and set of
-    names is enough."""
+    """The notices already given about variables that are lost in a restart: one for each database and set of names."""
 
     def __init__(self) -> None:
         self._given: set[tuple[str, tuple[str, ...]]] = set()
 
     def next(self, database: str, names: Iterable[str]) -> str:
-        """Return the notice for a job that begins; empty where an earlier job had the same one."""
+        """Return the notice for a job that begins; empty if an earlier job had the same one."""
         asked = database, tuple(sorted(names))
         if asked in self._given:
             return ""
@@ -102,15 +96,15 @@ class EnvNotices:
 
 
 def env_lost_error(job_id: str, names: Iterable[str], stored: int) -> JobError:
-    """Return why a job fails whose variables have no values any more.
+    """Return the error of a job whose environment variables have lost their values.
 
     Args:
         stored: How many of its rows are stored.
     """
     listed = ", ".join(names)
     message = (
-        f"The executor that ran this job is gone, and with it the values of its environment variables ({listed}): they "
-        f"are in memory alone. What was finished is kept ({stored:,} rows); run it again with env. "
+        f"The executor of this job died, and with it the values of its environment variables ({listed}), which are "
+        f"only in memory. Finished work is kept ({stored:,} rows); run it again with env. "
         "LEMAN_EXECUTOR__ENV_FOLDER keeps such values over a restart."
     )
     facts = {"job_id": job_id, "env_names": listed}
@@ -124,13 +118,13 @@ def work_context(
     ignored_holds: tuple[str, ...] = (),
     env: Mapping[str, str] = NO_ENV,
 ) -> WorkContext:
-    """Return the work context of a plan; bounds that the request gives win over those of the function.
+    """Return the work context of a plan; bounds in the request override those of the function.
 
     Args:
-        env: environment variables of the job; only a function that has a process of its own is given them.
+        env: Environment variables of the job, for functions that run in a process of their own.
 
     Raises:
-        FailedPrecondition: FUNCTION_ACCESS_DENIED, where the credentials of a remote function cannot be read.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – the credentials of a remote function cannot be read.
     """
     udf, spec = header.udf, job.backfill
     field = arrow_types.values_field(header.output.field.arrow)
@@ -189,7 +183,7 @@ def _schema_of(types: Sequence[pa.DataType]) -> bytes:
 
 
 class RenewedStores:
-    """How workers are to reach object stores by now; empty: as they were given it, and never otherwise since."""
+    """The renewed access of workers to object stores; empty: unchanged since they started."""
 
     def __init__(self, places: tuple[str, ...], given: tuple[StoreOptions, ...]) -> None:
         self._places = places
@@ -198,30 +192,30 @@ class RenewedStores:
 
     @classmethod
     def of(cls, header: PlanHeader, database: str, given: tuple[StoreOptions, ...]) -> Self:
-        """Watch what a plan's workers were given."""
+        """Watch the access that a plan's workers got."""
         return cls(_places(header, database), given)
 
     def now(self) -> tuple[StoreOptions, ...]:
-        """Return them."""
+        """Return the current access."""
         now = options_for(self._places)
         self._renewed = self._renewed or now != self._given
         return now if self._renewed else ()
 
     def since(self, unit: WorkUnit) -> bool:
-        """Look whether they are others by now than those that a unit was given out with."""
+        """Return whether access has changed since a unit was handed out."""
         for place in self._places:
             were_renewed(place)
         return (self.now() or self._given) != (unit.stores or self._given)
 
 
 def _places(header: PlanHeader, database: str) -> tuple[str, ...]:
-    """Return what workers open: table, checkpoints, where inputs are, the function's bundle, the failed rows."""
+    """Return what workers open: table, checkpoints, inputs, the function's bundle, the failed rows."""
     source = "" if header.input_source is None else header.input_source.uri
     return header.uri, checkpoint_root(header.uri), source, header.bundle_uri, errors_uri(database)
 
 
 def _remote(udf: UdfDefinition, settings: Settings) -> RemoteRef | None:
-    """Return how workers have a remote function called: with the credentials of its servers, and of no others."""
+    """Return how workers call a remote function: with the credentials of its servers only."""
     if udf.remote is None:
         return None
     types = [pa.field(name, type_) for name, type_ in zip(udf.input_columns, udf.input_types, strict=True)]

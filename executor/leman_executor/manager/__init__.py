@@ -1,4 +1,4 @@
-"""Accepts, queues, runs, finds, pauses, cancels, deletes, takes over and hands back the jobs of one executor."""
+"""Accept, queue, run, find, pause, cancel and delete the jobs of one executor, and take over jobs of dead executors."""
 
 from leman_executor.manager.job_manager import JobManager
 

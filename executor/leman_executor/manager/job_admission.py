@@ -1,13 +1,4 @@
-"""A job is admitted: what its caller may say of it, the memory of requests, the retry of another job, its first plan.
-
-What a caller says of a job beside what it is to do.
-
-The retry of a job: the specification of the backfill that computes its failed rows again.
-
-The memory of requests: the same request again gives the same job, also while the job is being made.
-
-The admission of jobs: they are planned, then run, wait for their turn, or end at once.
-"""
+"""Admit jobs: deduplicate requests by id, plan the job or the retry of another one, then run, queue or end it."""
 
 from __future__ import annotations
 
@@ -56,12 +47,12 @@ class JobAttributes:
 
 
 DEFAULT_ATTRIBUTES = JobAttributes()
-"""No label, and the usual priority."""
+"""No labels, default priority."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryOptions:
-    """What a retry is asked to do, see `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
+    """The options of a retry, see `RetryJobRequest` in `protos/leman/v1/jobs.proto`."""
 
     job_id: str
     udf_name: str = ""
@@ -70,18 +61,18 @@ class RetryOptions:
 
 
 async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[BackfillSpec, bytes]:
-    """Return the backfill that retries an ended job, and what `Planner.alter_column` returned.
+    """Return the backfill that retries an ended job, and the result of `Planner.alter_column`.
 
-    Where the column is to have another function, it is given that first. Doing so twice changes nothing: a caller whose
-    first try died asks again.
+    If the retry names another function, the column is given that function first. This is idempotent, so a caller whose
+    first try died can retry.
 
     Raises:
-        FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh;
-            or it filled several columns and another function is given;
-            KEEP_OTHERS_FUNCTION – its values are not of the column's function and cannot be kept.
-        Aborted: TABLE_REPLACED – its table was dropped, and another one has the name.
+        FailedPrecondition: JOB_RUNNING – the job has not ended; NOT_A_BACKFILL – it is a refresh, or it filled several
+            columns and the retry names another function; KEEP_OTHERS_FUNCTION – the column's function did not compute
+            its values, so they cannot be kept.
+        Aborted: TABLE_REPLACED – its table was dropped, and a new table has the name.
         InvalidArgument: BAD_REQUEST – `keep_others` or `udf_version` is given without `udf_name`.
-        LemanError: what the planner says.
+        LemanError: the planner's error.
     """
     if not job.state.terminal:
         raise FailedPrecondition(
@@ -100,8 +91,8 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
         raise InvalidArgument(
             "BAD_REQUEST", "keep_others and a version need `udf.name`, the function to be used", field="udf.name"
         )
-    await check_same_table(job)  # before the column of another one is given a function
-    # which fragments were sampled, or in which version, says nothing about the failed rows: they are marked
+    await check_same_table(job)  # before a new table's column is given a function
+    # Failed rows are marked in the table, so the sample of fragments and the version of the job do not matter.
     spec = replace(job.request, num_frags=0, read_version=0, read_tag="", commit_rows=0, failed_only=True)
     if job.request.columns:
         return spec, b""
@@ -118,7 +109,7 @@ async def retry_spec(planner: Planner, job: Job, retry: RetryOptions) -> tuple[B
 
 
 def _instead(job: Job) -> str:
-    """Return, for a person, what brings values for the rows that a refresh left without."""
+    """Return the error text that says how the failed rows of a refresh get values."""
     refreshed = f"Job {job.job_id} refreshed view {job.request.table}"
     if job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return (
@@ -130,14 +121,14 @@ def _instead(job: Job) -> str:
 
 
 async def _is_own(planner: Planner, job: Job) -> bool:
-    """Return whether the job computed with the column's function, or with one whose values the column keeps."""
+    """Return whether the column keeps the values of the job's function."""
     return str(FunctionVersion(job.udf_name, job.udf_version)) in await planner.functions_of(job.backfill)
 
 
 async def _check_kept(planner: Planner, job: Job, wanted: FunctionVersion) -> None:
-    """Raise FailedPrecondition (KEEP_OTHERS_FUNCTION) unless the job's values are those of the column's own functions.
+    """Raise FailedPrecondition (KEEP_OTHERS_FUNCTION) unless the column keeps the values of the job's function.
 
-    Other values would be stale, and could not be kept.
+    Other values would be stale, so they could not be kept.
     """
     if await _is_own(planner, job):
         return
@@ -155,18 +146,18 @@ def _filled(job: Job) -> str:
 
 
 class HasTasks(Protocol):
-    """The plan of a backfill, of one column or several."""
+    """The plan of a backfill, for one or several columns."""
 
     @property
     def tasks(self) -> Sequence[FragmentTask]: ...
 
 
 def check_has_failed_rows(job: Job, plan: HasTasks) -> None:
-    """Check that there is something to retry.
+    """Raise an error if there is nothing to retry.
 
     Raises:
-        FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row; a backfill does what it left
-            undone.
+        FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row; a new backfill computes the
+            rest.
     """
     if plan.tasks or job.state in (JobState.DONE, JobState.DONE_WITH_ERRORS):
         return
@@ -182,9 +173,9 @@ _Key = tuple[str, str]
 
 
 class JobRequests:
-    """The jobs that are being made.
+    """The jobs that are being created.
 
-    Each is made in a task of its own: it is made as a whole or not at all, also where its callers go away.
+    Each is created in a separate task, so creation completes or fails as a whole even if its callers disconnect.
     """
 
     def __init__(self) -> None:
@@ -198,17 +189,17 @@ class JobRequests:
         known: Callable[[], Job | None],
         make: Callable[[], Coroutine[Any, Any, Job]],
     ) -> Job:
-        """Return the job of a request, made where there is none yet.
+        """Return the job of a request, creating it if it does not exist.
 
         Args:
             key: Database and request id; without an id every request is a new one.
             body: Digest of the request.
-            known: Looks among the jobs that there are.
-            make: Makes the job.
+            known: Returns the job if it exists.
+            make: Creates the job.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED – the id was given with another body.
-            LemanError: what `make` raises.
+            AlreadyExists: REQUEST_ID_REUSED – the id was used with another body.
+            LemanError: raised by `make`.
         """
         if not key[1]:
             return await asyncio.shield(self._apart(make()))
@@ -226,7 +217,7 @@ class JobRequests:
         return await asyncio.shield(task)
 
     async def stop(self) -> None:
-        """End the making of jobs."""
+        """Cancel the creation of jobs."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -238,29 +229,29 @@ class JobRequests:
         return task
 
 
-#: Jobs that are planned at once while they are made: the planner serves others too.
+#: At most this many jobs are planned concurrently while they are created: the planner has other callers.
 _PLANS_AT_ONCE = 16
-#: Seconds between two looks whether another executor has made the job that this one was asked for too.
+#: Seconds between two checks whether another executor has created the job.
 _MADE_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Asked:
-    """A job to be made."""
+    """A request for a job."""
 
     request: JobRequest
     request_id: str
-    #: Digest of the whole message that asks for it.
+    #: Digest of the whole request message.
     body: str
     attributes: JobAttributes
     retry_of: Job | None = None
 
     def job(self) -> Job:
-        """Return the job as it begins.
+        """Return the job in its first state.
 
-        The job's id is made from the database and the request id: where two executors are given one request at the same
-        time, the first to write the job down has it, as with a takeover. Callers of other databases may give the same
-        request id, and the ids of all jobs of an executor differ.
+        The job's id is a hash of the database and the request id. If two executors receive the same request at the same
+        time, the first to write the job owns it, as in a takeover. The database is part of the hash because request ids
+        are unique only within a database, job ids across all databases of an executor.
         """
         now = time.time()
         scope = f"{self.request.database}\n{self.request_id}"
@@ -283,7 +274,7 @@ class _Asked:
 
 
 class Admission:
-    """The admission of one executor's jobs, for one event loop."""
+    """Admit the jobs of one executor, on one event loop."""
 
     def __init__(self, shared: ManagerDeps, supervisor: Supervisor, takeovers: Takeovers, queries: JobQueries) -> None:
         self._services = shared.services
@@ -301,7 +292,6 @@ class Admission:
         self._planning = asyncio.Semaphore(_PLANS_AT_ONCE)
 
     async def create(self, request: JobRequest, request_id: str, body: str, attributes: JobAttributes) -> Job:
-        """Accept a job, see `JobManager.create`."""
         asked = _Asked(request=request, request_id=request_id, body=body, attributes=attributes)
         make = functools.partial(self._create, asked)
         return await self._once(request.database, request_id, body, attributes, make)
@@ -309,7 +299,6 @@ class Admission:
     async def retry(
         self, path: str, retry: RetryOptions, request_id: str, body: str, attributes: JobAttributes
     ) -> tuple[Job, bytes]:
-        """Accept the retry of a job, see `JobManager.retry`."""
         outcome = b""
 
         async def make() -> Job:
@@ -322,7 +311,6 @@ class Admission:
         return await self._once(path, request_id, body, attributes, make), outcome
 
     async def stop(self) -> None:
-        """End the making of jobs."""
         await self._requests.stop()
 
     async def _once(
@@ -341,13 +329,13 @@ class Admission:
             return self._running.current(job) if job is not None else None
 
         if request_id and known() is None and not database.is_looked_at_rarely:
-            await database.reload()  # another executor may have made it
+            await database.reload()  # another executor may have created it
         job = await self._requests.once((path, request_id), body, known, make)
         await self._check_values(job, request_id, attributes.env)
         return job
 
     async def _check_values(self, job: Job, request_id: str, env: Mapping[str, str]) -> None:
-        """Refuse a request id that came with other values before, as long as they are kept: no digest has them.
+        """Refuse a request id that was used with other environment values, while these are kept: the digest omits them.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED.
@@ -393,13 +381,14 @@ class Admission:
         try:
             job = await self._begin(run, plan)
         except BaseException:
-            # where history has it all the same, no matter who opens the database takes it over once no one holds it
+            # If history has the job all the same, the next executor that opens the database takes it over once its
+            # lease is free.
             database.jobs.drop(run.status.job.job_id)
             self._supervisor.leave_queue(key)
             try:
                 await run.abandon()
             finally:
-                self._running.runs.pop(key, None)  # until now no one here takes it for a job that is no one's
+                self._running.runs.pop(key, None)  # only now may the job be treated as abandoned
                 await self._leases.release(key)
             raise
         if not run.status.lost:
@@ -411,9 +400,9 @@ class Admission:
         return job
 
     async def _begin(self, run: JobRun, plan: Any) -> Job:
-        """End a job that has nothing to do, have it run, or have it wait for its turn.
+        """End a job that has nothing to do, run it, or queue it.
 
-        Where another executor was given the same request and has the job, it is lost here.
+        If another executor received the same request and owns the job, the local run is dropped.
         """
         job = run.status.job
         run.set_cost_estimate(self._supervisor.costs.of(job))
@@ -434,7 +423,7 @@ class Admission:
             run.status.lose()
             return job
         if at_once:
-            if lease is LeaseOutcome.OURS or self._leases.is_alone:  # else another executor may be about to make it too
+            if lease is LeaseOutcome.OURS or self._leases.is_alone:  # else another executor may be about to create it
                 run.prefetch(plan)
         else:
             run.status.note("queue", "as many jobs run as may: it waits for its turn")
@@ -450,9 +439,9 @@ class Admission:
         return run.status.snapshot()
 
     async def _lease(self, job: Job) -> LeaseOutcome:
-        """Take the lease of a new job; HELD: another executor has made the job.
+        """Take the lease of a new job. HELD means that another executor has created the job.
 
-        Where the lease is held, wait until its holder has written the job down, or has given it up.
+        While the lease is held, wait until its holder writes the job or releases the lease.
         """
         database = self._databases.of(job)
         while (answer := await self._leases.acquire(job.key, job.request.database)) is LeaseOutcome.HELD:
@@ -463,10 +452,10 @@ class Admission:
         return answer
 
     async def _made_elsewhere(self, asked: _Asked, mine: Job) -> Job:
-        """Return the job that another executor made of the same request.
+        """Return the job that another executor created for the same request.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED – that executor was given another request under the id.
+            AlreadyExists: REQUEST_ID_REUSED – that executor used the id for another request.
         """
         await self._running.stopped()
         self._services.forget_workers(mine.key)

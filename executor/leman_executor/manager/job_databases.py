@@ -1,10 +1,6 @@
-"""The databases of one executor: their jobs, the limits of their registrations, and which are served.
+"""The databases of one executor: their jobs as history and memory have them, and the limits of their registrations.
 
-What registrations of databases say of their jobs: read now and then, and told to the queue.
-
-The databases that an embedded system serves: jobs that were left in them are taken over.
-
-The databases that someone asked this executor for, each with its jobs as history and memory have them.
+`follow_served` opens the databases of a local system, so that abandoned jobs in them are taken over.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Registry(Protocol):
-    """Where registrations are kept."""
+    """The registry of databases."""
 
     def read(self) -> Registrations:
         """Return all registrations.
@@ -45,25 +41,24 @@ class Registry(Protocol):
 
 
 class RegisteredLimits:
-    """The limits of registered databases, by place, as they were read last; a database without any has none."""
+    """The limits of registered databases by location, as last read. An unregistered database has none."""
 
     def __init__(self) -> None:
         self._by_place: Mapping[str, DatabaseLimits] = {}
 
     def of(self, database: str) -> DatabaseLimits:
-        """Return the limits of the database at a place."""
         return self._by_place.get(database, NO_LIMITS)
 
     def running(self, database: str) -> int | None:
-        """Return how many jobs of a database may run at once; None: it has no limit of its own."""
+        """Return how many jobs of a database may run concurrently, or None if it has no limit of its own."""
         return self.of(database).max_running_jobs
 
     def waiting(self, database: str) -> int | None:
-        """Return how many jobs of a database may wait; None: it has no limit of its own."""
+        """Return how many jobs of a database may wait, or None if it has no limit of its own."""
         return self.of(database).max_waiting_jobs
 
     def set(self, registrations: Registrations) -> bool:
-        """Go by these registrations from now on; False: they say what was known."""
+        """Apply these registrations. Return whether any limit changed."""
         found = {each.root: each.limits for each in registrations.by_name.values() if each.limits != NO_LIMITS}
         changed = found != self._by_place
         self._by_place = found
@@ -73,12 +68,10 @@ class RegisteredLimits:
 async def follow_limits(
     registry: Registry, limits: RegisteredLimits, seconds: float, changed: Callable[[], None]
 ) -> None:
-    """Read the registrations every so many seconds, until it is cancelled.
-
-    Where they cannot be read, what is known holds.
+    """Read the registrations every `seconds`, until cancelled. If they cannot be read, the last known limits apply.
 
     Args:
-        changed: called when limits are others than before: jobs that waited for them may have their turn.
+        changed: called when limits changed, as jobs that waited for them may be able to run.
     """
     while True:
         try:
@@ -93,14 +86,14 @@ _LOOK_SECONDS = 0.2
 
 
 class OpensDatabases(Protocol):
-    """What takes jobs over: the job manager."""
+    """The job manager, as far as it opens databases."""
 
     async def open_database(self, path: str) -> None:
         """Open a database, and take over the jobs that a dead executor left in it."""
         ...
 
     def forget_database(self, path: str) -> None:
-        """Forget the jobs of a database that is gone."""
+        """Forget the jobs of a deleted database."""
         ...
 
 
@@ -113,8 +106,10 @@ async def open_served(manager: OpensDatabases, database: str) -> None:
 
 
 async def follow_served(file: Path, manager: OpensDatabases, warm: Callable[[], object]) -> None:
-    """Open each database that the supervisor names in its file, and call `warm` when Spark is to be up, until it is
-    cancelled. One that was deleted is forgotten: at its path there may be another one, with other jobs."""
+    """Open the databases that the supervisor lists, and call `warm` when Spark should start, until cancelled.
+
+    A deleted database is forgotten, as a new database at its path has other jobs.
+    """
     seen, known, is_warm = 0, dict[str, int](), False
     while True:
         seen, said = await asyncio.to_thread(_news, file, seen)
@@ -133,27 +128,27 @@ async def follow_served(file: Path, manager: OpensDatabases, warm: Callable[[], 
 
 
 def _news(file: Path, seen: int) -> tuple[int, dict[str, Any] | None]:
-    """Return when a file was written, and its content where that is not when it was seen."""
+    """Return the file's modification time, and its content if the time differs from `seen`."""
     try:
         written = file.stat().st_mtime_ns
         return written, json.loads(file.read_bytes()) if written != seen else None
-    except (OSError, ValueError):  # the next look finds it
+    except (OSError, ValueError):  # retried at the next poll
         return seen, None
 
 
-#: Databases whose history is written at once.
+#: Histories that are written concurrently.
 _WRITERS = 4
-#: Pages of failed rows that are read at once. They have threads of their own: many of them hold up nothing else.
+#: Pages of failed rows that are read concurrently, on threads of their own so that they delay nothing else.
 _PAGES = 2
-#: Jobs that are taken in at once: then other calls have their turn.
+#: Jobs that are loaded before the event loop serves other calls.
 _TAKEN_IN = 500
 
 
 class JobDatabase:
-    """One database, with its jobs.
+    """One database with its jobs.
 
-    `jobs`: as this executor knows them; `opened`: a lock that is held while the database is opened; `loaded`: its
-    history has been read; `waited_for`: so are the leases of the jobs that were open then.
+    `jobs`: as this executor knows them; `opened`: a lock held while the database is opened; `loaded`: its history has
+    been read; `waited_for`: the leases of the jobs that were open at that time have been waited for.
     """
 
     def __init__(
@@ -176,12 +171,11 @@ class JobDatabase:
         self._ahead: asyncio.Task[None] | None = None
 
     async def prepare(self) -> None:
-        """Make the tables of jobs and failed rows where there are none."""
-        if not self._history.prepared:  # it may have to wait for what is written just now
+        """Create the tables of jobs and failed rows if they do not exist."""
+        if not self._history.prepared:  # may have to wait for a write in progress
             await self._pool.run(self._history.prepare)
 
     async def save(self, job: Job) -> Job:
-        """Save a state of a job, see `JobHistory.save`."""
         return await self._writer.save(job)
 
     @property
@@ -191,37 +185,37 @@ class JobDatabase:
 
     @property
     def is_looked_at_rarely(self) -> bool:
-        """Whether a look for what other executors wrote waits for an object store, and there is no other executor.
+        """Whether reading other executors' writes means waiting for an object store, while no other executor is known.
 
-        Listings look all the same.
+        Listings read them anyway.
         """
         return self._alone and self.writes_are_dear
 
     def save_with_others(self, job: Job) -> None:
-        """Save a state of a job when others are saved, see `HistoryWriter.save_with_others`."""
+        """Save a state of a job with the next write, see `HistoryWriter.save_with_others`."""
         self._writer.save_with_others(job)
 
     def leave_unwritten(self) -> None:
-        """Write nothing more of jobs that had nothing to do: the database is gone."""
+        """Discard unwritten jobs that had nothing to do: the database is gone."""
         self._writer.leave_unwritten()
 
     async def written(self) -> None:
-        """Wait until nothing is to be written."""
+        """Wait until all writes are done."""
         await self._writer.written()
 
     async def reload(self) -> None:
-        """Take in what history has of other executors' jobs; one look at it serves all who asked before it began.
+        """Load other executors' jobs from history. One read serves all callers that asked before it began.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_errors.failed`.
         """
         await self._news()
 
     async def reload_after(self, seconds: float) -> None:
-        """Take in what history has, unless that was done within so many seconds, or it `is_looked_at_rarely`.
+        """Call `reload`, unless that was done within the last `seconds`, or the database `is_looked_at_rarely`.
 
         Raises:
-            LemanError: as `reload`.
+            LemanError: see `reload`.
         """
         if not self.is_looked_at_rarely and time.monotonic() - self._looked_at >= seconds:
             await self._news()
@@ -235,35 +229,35 @@ class JobDatabase:
                 await asyncio.sleep(0)
 
     async def find(self, job_id: str) -> Job | None:
-        """Return the state of a job that counts, as history has it now; None: there is no such job.
+        """Return the current state of a job from history, or None if the job does not exist.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_errors.failed`.
         """
         return await self._pool.run(self._history.find, job_id)
 
     async def warnings(self) -> list[str]:
-        """Return what of the history was damaged and set aside."""
+        """Return which parts of the history were damaged and set aside."""
         return await self._warnings()
 
     def look_ahead(self) -> None:
-        """Have it learnt where failed rows are stored, beside everything else."""
+        """Start to look up, in the background, where failed rows are stored."""
         self._ahead = asyncio.create_task(self._look_ahead())
 
     async def _look_ahead(self) -> None:
-        with contextlib.suppress(LemanError):  # anyone who asks for failed rows is notified
+        with contextlib.suppress(LemanError):  # reported when failed rows are requested
             await self._pages.run(self._row_errors.look_ahead)
 
     def stop_looking(self) -> None:
-        """Wait no longer for what `look_ahead` began."""
+        """Cancel what `look_ahead` started."""
         if self._ahead is not None:
             self._ahead.cancel()
 
     async def forget_failed_rows(self, job_id: str) -> None:
-        """Delete what is stored of a job's failed rows.
+        """Delete the stored failed rows of a job.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_errors.failed`.
         """
         await self._pool.run(self._row_errors.remove, job_id)
 
@@ -280,12 +274,12 @@ class JobDatabase:
         return await self._pages.run(self._row_errors.groups, job_id, column, begin, size, examples)
 
     async def lost_failed_rows(self, job: Job) -> list[str]:
-        """Return what is lost of failed rows, see `FailedRowPages.warnings`."""
+        """Return which failed rows are lost, see `FailedRowPages.warnings`."""
         return await self._pages.run(self._row_errors.warnings, job)
 
 
 class JobDatabases:
-    """The databases by path, for one event loop.
+    """The databases of an executor by path, on one event loop.
 
     Args:
         alone: no other executor ever serves any of them.
@@ -306,7 +300,7 @@ class JobDatabases:
         return iter(list(self._databases.values()))
 
     def at(self, path: str) -> JobDatabase:
-        """Return the database of a path, whether or not someone asked for it before.
+        """Return the database at a path, adding it on first use.
 
         Raises:
             InvalidArgument: BAD_DATABASE – the path is empty.
@@ -321,17 +315,16 @@ class JobDatabases:
         return database
 
     def forget(self, path: str) -> None:
-        """Forget what is known of a database that is gone."""
+        """Forget a deleted database."""
         gone = self._databases.pop(path, None)
         if gone is not None:
             gone.leave_unwritten()
 
     def of(self, job: Job) -> JobDatabase:
-        """Return the database that a job is in."""
+        """Return the database of a job."""
         return self.at(job.request.database)
 
     async def close(self) -> None:
-        """Wait until everything is written, then close."""
         for database in self:
             database.stop_looking()
             await database.written()

@@ -1,8 +1,6 @@
-"""The job manager is the front of this room: it creates, finds, pauses, cancels and deletes jobs.
+"""The job manager: create, find, pause, resume, retry, cancel and delete the jobs of one executor.
 
-The pauses of jobs: a paused job keeps what it has computed and nothing else, until it is resumed or cancelled.
-
-The job manager of one executor: all that the service asks of its jobs.
+A paused job keeps only what it has computed, until it is resumed or cancelled.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ _PAUSED = frozenset({JobState.PAUSING, JobState.PAUSED})
 
 
 class Pauses:
-    """The pauses of one executor's jobs, for one event loop."""
+    """Pause and resume the jobs of one executor, on one event loop."""
 
     def __init__(self, shared: ManagerDeps, supervisor: Supervisor, takeovers: Takeovers, queries: JobQueries) -> None:
         self._running = shared.running
@@ -48,13 +46,13 @@ class Pauses:
         self._queries = queries
 
     async def pause(self, path: str, job_id: str) -> Job:
-        """Have a job stop once what its workers computed is stored; one that waits for its turn is paused at once.
+        """Stop a job once its computed rows are stored. A queued job is paused at once.
 
-        A job that is paused, or is about to be, stays so.
+        A job that is paused or pausing stays so.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
-            FailedPrecondition: JOB_ENDED – it has ended; JOB_CANCELLING – it is about to.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
+            FailedPrecondition: JOB_ENDED – it has ended; JOB_CANCELLING – it is being cancelled.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
         run = await self._open_run(path, job_id)
@@ -69,10 +67,10 @@ class Pauses:
         return await self._told(path, run)
 
     async def resume(self, path: str, job_id: str) -> Job:
-        """Have a job wait for its turn again, which continues where it stopped; one that is not paused stays as it is.
+        """Queue a paused job again; it continues where it stopped. A job that is not paused is left as it is.
 
         Raises:
-            NotFound, FailedPrecondition, Unavailable: as `pause`.
+            NotFound, FailedPrecondition, Unavailable: see `pause`.
         """
         run = await self._open_run(path, job_id)
         if run.status.job.state not in _PAUSED:
@@ -84,16 +82,16 @@ class Pauses:
         await self._takeovers.finish(await self._queries.get(path, job_id))
         job = await self._queries.get(path, job_id)
         if job.state.terminal:
-            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
+            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended and cannot be resumed", job_id=job_id)
         run = local_run(self._running, job)
         if run.status.job.state is JobState.CANCELLING:
             raise FailedPrecondition("JOB_CANCELLING", f"Job {job_id} is being cancelled", job_id=job_id)
         return run
 
     async def _told(self, path: str, run: JobRun) -> Job:
-        """Write down what became of a job, so that anyone who takes it over knows, and return the job.
+        """Write the job's state for an executor that takes it over, and return the job.
 
-        Where that cannot be written, it holds all the same as long as this executor lives.
+        If it cannot be written, the state still applies while this executor lives.
         """
         job_id = run.status.job.job_id
         try:
@@ -109,7 +107,7 @@ def local_run(running: RunningJobs, job: Job) -> JobRun:
     """Return the run of a job that this executor has.
 
     Raises:
-        Unavailable: JOB_ELSEWHERE – it has none.
+        Unavailable: JOB_ELSEWHERE – another executor runs it.
     """
     run = running.run_of(job)
     if run is None:
@@ -118,7 +116,7 @@ def local_run(running: RunningJobs, job: Job) -> JobRun:
 
 
 class JobManager:
-    """The jobs of one executor; call it on one event loop."""
+    """The jobs of one executor. Call it on one event loop."""
 
     def __init__(self, shared: ManagerDeps) -> None:
         self._services = shared.services
@@ -135,18 +133,18 @@ class JobManager:
         self._admission = Admission(shared, self._supervisor, self._takeovers, self._queries)
 
     def busy(self) -> bool:
-        """Return whether any job runs or waits for its turn; one that is paused does neither."""
+        """Return whether any job runs or is queued; paused jobs do not count."""
         runs = self._running.runs
         return any(runs[key].status.job.state is not JobState.PAUSED for key in self._running.tasks)
 
     async def measure(self) -> None:
-        """Show and count the jobs to anyone who asks for measures, until cancelled."""
+        """Update the gauges and counters of jobs, until cancelled."""
         running = self._running
         show_job_gauges(running.runs, self._leases.age, lambda: self._supervisor.queue.waiting)
         await running.measured.follow(running.runs, running.tasks)
 
     def columns(self) -> set[tuple[str, str, str]]:
-        """Return (database, table, column) of all backfills in the databases that someone asked for."""
+        """Return (database, table, column) of all backfills in the open databases."""
         jobs = ((database.path, job) for database in self._databases for job in database.jobs)
         return {(path, job.table, column) for path, job in jobs for column in job.filled}
 
@@ -155,15 +153,15 @@ class JobManager:
         await self._takeovers.open(path)
 
     def forget_database(self, path: str) -> None:
-        """Forget the jobs of a database that is gone: one that is made again at its path has others."""
+        """Forget the jobs of a deleted database: a new database at its path has other jobs."""
         self._databases.forget(path)
 
     async def follow_limits(self, registry: Registry, seconds: float) -> None:
-        """Go by the limits of registered databases, read every so many seconds, until it is cancelled."""
+        """Apply the limits of registered databases, read every `seconds`, until cancelled."""
         await job_databases.follow_limits(registry, self._limits, seconds, self._limits_changed)
 
     async def follow_abandoned(self, registry: Registry | None, roots: DatabaseRoots, seconds: float) -> None:
-        """Take over jobs that no one has, looked for every so many seconds, until it is cancelled."""
+        """Take over abandoned jobs, searched for every `seconds`, until cancelled."""
         await AbandonedJobs(self._takeovers, self._leases, registry, roots).follow(seconds)
 
     def _limits_changed(self) -> None:
@@ -173,18 +171,18 @@ class JobManager:
     async def create(
         self, request: JobRequest, request_id: str, *, body: str = "", attributes: JobAttributes = DEFAULT_ATTRIBUTES
     ) -> Job:
-        """Accept a job and return it running, waiting for its turn, or done where nothing was to do, or little.
+        """Accept a job. Return it running, queued, or done if there was little or nothing to do.
 
         Args:
-            request: What it is to do.
-            request_id: The same id with the same `body` gives the same job; without an id each call makes one.
-            body: Digest of the whole message that asks for it.
-            attributes: What its caller says of it.
+            request: The work.
+            request_id: The same id with the same `body` gives the same job; without an id each call creates one.
+            body: Digest of the whole request message.
+            attributes: Labels, priority, initiator and environment.
 
         Raises:
-            AlreadyExists: REQUEST_ID_REUSED – the request id was given with another body.
-            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free.
-            LemanError: What planning raises.
+            AlreadyExists: REQUEST_ID_REUSED – the request id was used with another body.
+            ResourceExhausted: TOO_MANY_JOBS – as many jobs run and wait as may.
+            LemanError: raised by planning.
         """
         return await self._admission.create(request, request_id, body, attributes)
 
@@ -200,21 +198,20 @@ class JobManager:
         """Accept a job that computes the failed rows of an ended one again.
 
         Returns:
-            The job, and what became of the column that was given another function (`Planner.alter_column`).
+            The job, and the result of giving the column another function (`Planner.alter_column`).
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
             FailedPrecondition: NOTHING_TO_RETRY – the job ended early and left no failed row.
-            LemanError: What `create` and `leman_executor.manager.job_admission.retry_spec` raise.
+            LemanError: raised by `create` and `leman_executor.manager.job_admission.retry_spec`.
         """
         return await self._admission.retry(database, retry, request_id, body, attributes)
 
     async def get(self, database: str, job_id: str) -> Job:
-        """Return a job, see `JobQueries.get`."""
         return await self._queries.get(database, job_id)
 
     def has(self, database: str, job_id: str) -> bool:
-        """Return whether this executor has the job, or had it when it ended."""
+        """Return whether this executor runs the job, or ran it to its end."""
         return self._running.here(job_key(database, job_id)) is not None
 
     async def list_jobs(self, database: str, listing: JobListing = JobListing()) -> list[Job]:  # noqa: B008 - frozen
@@ -226,7 +223,7 @@ class JobManager:
         return await self._queries.count_jobs(database, job_filter)
 
     async def warnings(self, database: str) -> list[str]:
-        """Return what of a job history is damaged, see `JobQueries.warnings`."""
+        """Return which parts of a job history are damaged."""
         return await self._queries.warnings(database)
 
     def watch(self, database: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
@@ -236,22 +233,22 @@ class JobManager:
     async def errors(
         self, database: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> tuple[FailedRowPage, list[str]]:
-        """Return a page of a job's failed rows, and what of them is lost, see `JobQueries.errors`."""
+        """Return a page of a job's failed rows, and which of them are lost, see `JobQueries.errors`."""
         return await self._queries.errors(database, job_id, column, after, size, all_places=all_places)
 
     async def error_groups(
         self, database: str, job_id: str, column: str, begin: int, size: int, *, examples: int
     ) -> tuple[FailedRowGroupPage, list[str]]:
-        """Return a job's failed rows by what went wrong, see `JobQueries.error_groups`."""
+        """Return a job's failed rows grouped by cause, see `JobQueries.error_groups`."""
         return await self._queries.error_groups(database, job_id, column, begin, size, examples=examples)
 
     async def cancel(self, database: str, job_id: str) -> Job:
-        """Ask a job to stop; ended jobs stay as they are.
+        """Cancel a job; an ended job is left as it is.
 
-        History knows it before the caller does, so that an executor which takes the job over cancels it too.
+        The state is written to history before the call returns, so an executor that takes the job over cancels it too.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
         await self._takeovers.finish(await self.get(database, job_id))
@@ -267,21 +264,21 @@ class JobManager:
             if self._supervisor.queue.waits(job.key):
                 self._supervisor.leave_queue(job.key)
             else:
-                # Spark lets its tasks live for two seconds, in which rows at hand are stored
+                # Spark kills its tasks after two seconds, in which they store computed rows.
                 self._services.stop_units(job.key)
                 await asyncio.to_thread(run.cancel)
         return run.status.snapshot()
 
     async def pause(self, database: str, job_id: str) -> Job:
-        """Have a job stop for a while, see `Pauses.pause`."""
+        """Pause a job, see `Pauses.pause`."""
         return await self._pauses.pause(database, job_id)
 
     async def resume(self, database: str, job_id: str) -> Job:
-        """Have a paused job go on, see `Pauses.resume`."""
+        """Resume a paused job, see `Pauses.resume`."""
         return await self._pauses.resume(database, job_id)
 
     async def cancel_all(self, database: str, job_filter: JobFilter) -> tuple[list[Job], list[str]]:
-        """Ask all jobs to stop that a filter lets through and that have not ended.
+        """Cancel all open jobs that match a filter.
 
         Returns:
             The jobs after that, newest first, and the ids of those that another executor runs.
@@ -298,12 +295,10 @@ class JobManager:
         return asked, elsewhere
 
     async def delete(self, path: str, job_id: str) -> None:
-        """Take a job that has ended out of the history for good, with what is stored of its failed rows.
-
-        One that was deleted before is deleted.
+        """Delete an ended job and its failed rows from the history. Deleting it again has no effect.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
             FailedPrecondition: JOB_RUNNING – it has not ended.
         """
         database = await self._takeovers.open(path)
@@ -317,10 +312,10 @@ class JobManager:
         await database.forget_failed_rows(job_id)
 
     async def update(self, database: str, job_id: str, **changes: Any) -> Job:
-        """Change `labels` or `priority` of a job that has not ended.
+        """Change `labels` or `priority` of an open job.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
             FailedPrecondition: JOB_ENDED – it has ended.
             Unavailable: JOB_ELSEWHERE – another executor runs it.
         """
@@ -338,7 +333,7 @@ class JobManager:
     async def _save_cancelling(self, job: Job) -> None:
         """Save that a job is being cancelled.
 
-        Where that cannot be written, the job is stopped all the same; another executor would not know of it.
+        If that fails, the job is stopped anyway, but an executor that takes it over does not know.
         """
         try:
             await self._store.save(job)
@@ -346,7 +341,7 @@ class JobManager:
             _log.warning("a cancel is not in history yet", job_id=job.job_id, error=str(error))
 
     async def stop(self) -> None:
-        """Leave all jobs: another executor takes them over from their checkpoints."""
+        """Leave all jobs to other executors, which continue them from their checkpoints."""
         self._supervisor.queue.close()
         await self._admission.stop()
         running = list(self._running.tasks)

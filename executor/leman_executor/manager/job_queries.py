@@ -1,4 +1,4 @@
-"""The queries for jobs, wherever these run: for one, for a page, for all changes of one, for its failed rows."""
+"""Query jobs, including those of other executors: one, a page, a count, a watch, failed rows."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from leman_executor.manager.job_store import RunningJobs
 from leman_executor.manager.takeovers import Takeovers
 
 _POLL_SECONDS = 1.0
-#: For so long an executor may still tell of a job that another one deleted.
+#: How long an executor may still return a job that another one deleted.
 _DELETED_SECONDS = 2.0
-#: Jobs that a listing looks at before others have their turn.
+#: Jobs that a listing reads before the event loop serves other calls.
 _LOOKS = 2000
 
 
 class JobQueries:
-    """The queries that one executor answers, for one event loop."""
+    """The queries of one executor, on one event loop."""
 
     def __init__(self, takeovers: Takeovers, running: RunningJobs) -> None:
         self._takeovers = takeovers
         self._running = running
 
     async def get(self, path: str, job_id: str) -> Job:
-        """Return a job as it stands; one that runs elsewhere is taken over once its lease is free.
+        """Return a job's current state. A job of another executor is taken over once its lease is free.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
         """
         database = await self._takeovers.open(path)
         job = database.jobs.get(job_id)
@@ -51,7 +51,6 @@ class JobQueries:
         return self._running.current(job)
 
     async def list_jobs(self, path: str, listing: JobListing) -> list[Job]:
-        """Return the jobs of a listing."""
         database = await self._takeovers.open(path)
         await database.reload()
         found: list[JobRecord] = []
@@ -62,12 +61,12 @@ class JobQueries:
                 listing.filter, go_on, left, _LOOKS, oldest_first=listing.oldest_first
             )
             found += records
-            if go_on is None:  # all as they stand at one moment: places in the queue are different ones
+            if go_on is None:  # one snapshot, as places in the queue must differ
                 return [self._running.current(record.job()) for record in found]
             await asyncio.sleep(0)
 
     async def count_jobs(self, path: str, wanted: JobFilter) -> int:
-        """Count the jobs that a filter lets through, as history had them when a listing asked last."""
+        """Count the jobs that match a filter, as of the last reload for a listing."""
         jobs = (await self._takeovers.open(path)).jobs
         if wanted == JobFilter():
             return len(jobs)
@@ -80,11 +79,11 @@ class JobQueries:
             await asyncio.sleep(0)
 
     async def warnings(self, path: str) -> list[str]:
-        """Return what of a database's job history was damaged and set aside."""
+        """Return which parts of a database's job history were damaged and set aside."""
         return await (await self._takeovers.open(path)).warnings()
 
     async def watch(self, path: str, job_id: str, after: int, heartbeat_seconds: float) -> AsyncGenerator[JobUpdate]:
-        """Yield all changes of a job, see `JobStatus.watch`; those of a job that runs elsewhere come from history."""
+        """Yield all changes of a job, see `JobStatus.watch`. Changes by another executor are read from history."""
         seen = after
         while True:
             job = await self.get(path, job_id)
@@ -107,10 +106,10 @@ class JobQueries:
     async def errors(
         self, path: str, job_id: str, column: str, after: PageKey | None, size: int, *, all_places: bool
     ) -> tuple[FailedRowPage, list[str]]:
-        """Return a page of failed rows, see `FailedRowPages.page`; with the first one, what of them is lost.
+        """Return a page of failed rows, see `FailedRowPages.page`; with the first page, which of them are lost.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
         """
         job = await self.get(path, job_id)
         database = await self._takeovers.open(path)
@@ -120,10 +119,10 @@ class JobQueries:
     async def error_groups(
         self, path: str, job_id: str, column: str, begin: int, size: int, *, examples: int
     ) -> tuple[FailedRowGroupPage, list[str]]:
-        """Return groups of failed rows, see `FailedRowPages.groups`; with the first page, what of the rows is lost.
+        """Return groups of failed rows, see `FailedRowPages.groups`; with the first page, which rows are lost.
 
         Raises:
-            NotFound: JOB_NOT_FOUND – there is no such job.
+            NotFound: JOB_NOT_FOUND – the job does not exist.
         """
         job = await self.get(path, job_id)
         database = await self._takeovers.open(path)

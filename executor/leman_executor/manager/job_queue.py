@@ -1,23 +1,17 @@
-"""Whose turn it is, and when the others' will be.
+"""The queue of jobs: which job runs next, and a forecast of when the others will run.
 
-A heap of names by keys that change. Pure.
+The order is pure: no I/O, no clock. Of the waiting jobs, those of the highest priority come first. Among these the
+databases take turns: the next one has the fewest running jobs, then the longest wait since its last turn (or since it
+began to wait), then the oldest job. Within a database its callers take turns by the same rule, and a caller's oldest
+job is next. Jobs that a limit blocks are passed over until they may run.
 
-The order in which jobs have their turn, and what follows from it for those that wait. Pure: no I/O, no clock.
+Example: one job runs at a time, `lake` has ten jobs of `etl` and one of `ann`, and `shop` submits one after all of
+them. The order is `etl`, `shop`, `ann`, `etl`, …: no caller waits for another caller's ten jobs.
 
-Of the jobs that wait, those of the highest priority come first. Among these the databases take turns: the one with the
-fewest running jobs; of several such the one that has waited longest, since its last turn or since it began to wait; of
-those the one with the oldest job. Within the database its callers take turns by the same rule, and of a caller's jobs
-the oldest is next. Jobs that a limit keeps from running are passed over until they may.
-
-Example: one job runs at once, `lake` has ten jobs of `etl` and one of `ann`, and `shop` asks for one after them all.
-The order is `etl`, `shop`, `ann`, `etl`, …: no one waits for the ten jobs of someone else.
-
-No one starves. Say that running jobs end in the order in which they began. A database that waits has no running job
-left after as many turns as jobs run at once. From then on only databases come before it that have waited for longer,
-each of them once: anyone who comes later, or comes again, has waited for less. The same holds for a caller among the
-turns of its database, unless a limit for each caller keeps jobs of that caller waiting for one another.
-
-The queue of jobs: some have their turn, others wait for it, in the order of `leman_executor.manager.job_queue`.
+No job starves. Assume that running jobs end in the order in which they began. After as many turns as jobs run
+concurrently, a waiting database has no running job left. From then on only databases that have waited longer come
+before it, once each: a later arrival has waited for less. The same holds for a caller among the turns of its database,
+unless a limit for each caller blocks jobs of that caller.
 """
 
 from __future__ import annotations
@@ -37,19 +31,19 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from leman_core.model.service_errors import ResourceExhausted
 
 _Key = TypeVar("_Key", bound=tuple[Any, ...])
-#: Entries that do not count any more and are kept, beside as many as there are names.
+#: Stale entries that are kept in addition to one for each name.
 _STALE = 32
 
 
 class TurnHeap(Generic[_Key]):
-    """Names, of which the one with the least key is found in few steps; `key_of`: the keys that count."""
+    """A heap of names by keys that may change; `key_of` has the current keys."""
 
     def __init__(self) -> None:
         self.key_of: dict[str, _Key] = {}
         self._entries: list[tuple[_Key, str]] = []
 
     def put(self, name: str, key: _Key) -> None:
-        """Give a name a key, in the place of the one that it had."""
+        """Give a name a key, replacing its previous one."""
         if self.key_of.get(name) == key:
             return
         self.key_of[name] = key
@@ -59,16 +53,15 @@ class TurnHeap(Generic[_Key]):
             heapq.heapify(self._entries)
 
     def drop(self, name: str) -> None:
-        """Forget a name."""
         self.key_of.pop(name, None)
 
     def first(self, may: Callable[[str], bool]) -> str | None:
-        """Return the name with the least key among those that may be taken; None: none may."""
+        """Return the name with the least key among those that `may` accepts, or None."""
         passed_over = []
         found = None
         while self._entries and found is None:
             key, name = self._entries[0]
-            if self.key_of.get(name) != key:  # it has another one by now
+            if self.key_of.get(name) != key:  # superseded by a later key
                 heapq.heappop(self._entries)
             elif may(name):
                 found = name
@@ -79,14 +72,13 @@ class TurnHeap(Generic[_Key]):
         return found
 
     def least(self) -> _Key:
-        """Return the least key; there is a name."""
+        """Return the least key; the heap must not be empty."""
         name = self.first(lambda _: True)
         if name is None:
             raise LookupError("the heap is empty")
         return self.key_of[name]
 
     def copy(self) -> TurnHeap[_Key]:
-        """Return another heap with the same names and keys."""
         other: TurnHeap[_Key] = TurnHeap()
         other.key_of = dict(self.key_of)
         other._entries = list(self._entries)
@@ -98,7 +90,7 @@ _age = attrgetter("age")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedJob:
-    """A job as the queue knows it."""
+    """A job in the queue."""
 
     key: str
     accepted_at: float
@@ -110,7 +102,7 @@ class QueuedJob:
     age: _Age = field(init=False, repr=False, compare=False)
     """The sort key; older jobs come first."""
     lines: tuple[_Line, _Line] = field(init=False, repr=False, compare=False)
-    """What has turns by turns with others: the job's database, and its caller there."""
+    """The lines that take turns: the job's database, and its caller in that database."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "age", (self.accepted_at, self.key))
@@ -119,26 +111,26 @@ class QueuedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """How many jobs may run at once: in all, of a database, of a caller in all databases; 0: no limit of its own."""
+    """How many jobs may run concurrently: in total, in a database, and of a caller across databases. 0: no limit."""
 
     running: int
     per_database: int = 0
     per_caller: int = 0
     of_database: Callable[[str], int | None] = lambda _: None
-    """The limit of a database that has one of its own, in place of `per_database`; it may change."""
+    """The limit of a database that replaces `per_database`; it may change."""
 
     def database(self, database: str) -> int:
-        """Return how many jobs of a database may run at once; 0: no limit of its own."""
+        """Return how many jobs of a database may run concurrently; 0: no limit."""
         own = self.of_database(database)
         return self.per_database if own is None else own
 
 
-#: How many seconds a job takes, or still takes; None: not known.
+#: The total or remaining seconds of a job, or None if unknown.
 DurationOf: TypeAlias = Callable[[QueuedJob], float | None]
 #: A database, or a caller in a database.
 _Line: TypeAlias = tuple[str, ...]
 _Age: TypeAlias = tuple[float, str]
-#: Of a line that waits: how many of its jobs run, the turn since which it waits, its oldest job.
+#: The claim of a waiting line: how many of its jobs run, the turn since which it waits, its oldest job.
 _Claim: TypeAlias = tuple[int, int, _Age]
 
 
@@ -146,13 +138,13 @@ class _Callers:
     """The waiting jobs of one database and one priority."""
 
     def __init__(self) -> None:
-        #: Of each caller, oldest first.
+        #: By caller, oldest first.
         self.jobs: dict[str, list[QueuedJob]] = {}
         self.claims: TurnHeap[_Claim] = TurnHeap()
         self.ages: TurnHeap[_Age] = TurnHeap()
 
     def drop(self, caller: str) -> None:
-        """Forget a caller, of whom no job waits any more."""
+        """Remove a caller that has no waiting job left."""
         del self.jobs[caller]
         self.claims.drop(caller)
         self.ages.drop(caller)
@@ -172,7 +164,7 @@ class _Databases:
         self.claims: TurnHeap[_Claim] = TurnHeap()
 
     def drop(self, database: str) -> None:
-        """Forget a database, of which no job waits any more."""
+        """Remove a database that has no waiting job left."""
         del self.callers[database]
         self.claims.drop(database)
 
@@ -184,7 +176,7 @@ class _Databases:
 
 
 class FairOrder:
-    """The jobs that wait and those that run."""
+    """The waiting and the running jobs, and the order of the waiting ones."""
 
     def __init__(self, limits: TurnLimits) -> None:
         self._limits = limits
@@ -195,31 +187,28 @@ class FairOrder:
         #: How many jobs of a line run, and how many wait.
         self._at_work: Counter[_Line] = Counter()
         self._in_line: Counter[_Line] = Counter()
-        #: The number of the turn since which a line waits; only of lines in which jobs wait.
+        #: The number of the turn since which a line waits; only lines with waiting jobs.
         self._since: dict[_Line, int] = {}
         self._at_work_of: Counter[str] = Counter()
         self._waiting_of: Counter[str] = Counter()
 
     @property
     def running(self) -> Mapping[str, QueuedJob]:
-        """Return the jobs that run, by key, in the order in which they began."""
+        """Return the running jobs by key, in the order in which they began."""
         return self._running
 
     @property
     def waiting(self) -> Mapping[str, QueuedJob]:
-        """Return the jobs that wait, by key."""
         return self._waiting
 
     def waiting_of(self, caller: str) -> int:
-        """Return how many jobs of a caller wait."""
         return self._waiting_of[caller]
 
     def waiting_in(self, database: str) -> int:
-        """Return how many jobs of a database wait."""
         return self._in_line[(database,)]
 
     def may_run(self, job: QueuedJob) -> bool:
-        """Return whether the limits let one more job of this database and caller run."""
+        """Return whether the limits allow another job of this database and caller."""
         return len(self._running) < self._limits.running and self._may(job.database) and self._may_for(job.caller)
 
     def _may(self, database: str) -> bool:
@@ -231,7 +220,7 @@ class FairOrder:
         return not most or self._at_work_of[caller] < most
 
     def join(self, job: QueuedJob) -> None:
-        """Have a job wait."""
+        """Add a waiting job."""
         self._waiting[job.key] = job
         self._waiting_of[job.caller] += 1
         for line in job.lines:
@@ -240,7 +229,7 @@ class FairOrder:
         self._enter(job)
 
     def prioritise(self, key: str, priority: int) -> None:
-        """Give a job that waits another priority; nothing is done for one that does not wait."""
+        """Change the priority of a waiting job; other jobs are ignored."""
         job = self._waiting.get(key)
         if job is not None:
             self._take_out(job)
@@ -249,7 +238,7 @@ class FairOrder:
             self._enter(job)
 
     def leave(self, key: str) -> None:
-        """Forget a job, whether it waits or runs."""
+        """Remove a job, waiting or running."""
         job = self._waiting.get(key)
         if job is not None:
             self._stop_waiting(job)
@@ -263,7 +252,7 @@ class FairOrder:
             self._claim(job)
 
     def start(self) -> QueuedJob | None:
-        """Give the next job its turn and return it; None: none that waits may run."""
+        """Start the next job and return it, or None if no waiting job may run."""
         job = self._next() if len(self._running) < self._limits.running else None
         if job is None:
             return None
@@ -288,7 +277,7 @@ class FairOrder:
         return None
 
     def _caller_of(self, callers: _Callers, database: str) -> str | None:
-        """Return whose turn it is in a database; None: no job may run there."""
+        """Return the caller that is next in a database, or None if no job may run there."""
         return callers.claims.first(self._may_for) if self._may(database) else None
 
     def _stop_waiting(self, job: QueuedJob) -> None:
@@ -319,7 +308,7 @@ class FairOrder:
             del self._levels[job.priority]
 
     def _claim(self, job: QueuedJob) -> None:
-        """Note what the lines of a job that came, went, began or ended claim by now."""
+        """Update the claims of a job's lines after the job joined, started or left."""
         database, line = job.lines
         for level in self._levels.values():
             callers = level.callers.get(job.database)
@@ -331,10 +320,10 @@ class FairOrder:
             level.claims.put(job.database, (self._at_work[database], self._since[database], callers.ages.least()))
 
     def turns_to_come(self, duration: DurationOf) -> list[tuple[str, float]]:
-        """Return the jobs that wait in the order of the turns to come, with the seconds until each.
+        """Return the waiting jobs in the order of their turns, with the seconds until each.
 
-        A job of which nothing is known counts as one that does not end: turns that wait for it are infinitely far.
-        Where only such jobs are left, they end in the order in which they began, as if all took the same time.
+        A job of unknown duration counts as one that never ends, so turns that wait for it are infinitely far. If only
+        such jobs are left, they end in the order in which they began, as if all took the same time.
         """
         return self._copy()._play(duration)
 
@@ -364,7 +353,7 @@ class FairOrder:
 
 
 def _less(counts: Counter[Any], what: Any) -> None:
-    """Count one less, and forget what is none."""
+    """Decrement a count and remove it at zero."""
     counts[what] -= 1
     if not counts[what]:
         del counts[what]
@@ -375,31 +364,31 @@ def _endless(seconds: float | None) -> float:
 
 
 _RETRY_SECONDS = 5.0
-#: For so long it holds when jobs will have their turn.
+#: How long a forecast stays valid.
 _FORECAST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Forecast:
-    """The turns to come, as they were at one moment."""
+    """The order of the waiting jobs at one moment."""
 
     made_at: float
     """Seconds since the epoch."""
     places: Mapping[str, int]
-    """Of the jobs that wait, in their order; 1 is next."""
+    """The places of the waiting jobs, in order; 1 is next."""
     starts: Mapping[str, float]
-    """In seconds since the epoch, where that is known: none comes before that of a job in a place before."""
+    """Expected starts in seconds since the epoch, where known; never before the start of a job in an earlier place."""
 
 
 class JobQueue:
-    """The jobs of one executor, for one event loop.
+    """The jobs of one executor, on one event loop.
 
     Args:
-        limits: How many have their turn at once.
-        most_waiting: So many more may wait for it.
-        most_waiting_per_caller: So many of one caller; 0: no limit of its own.
-        most_waiting_in: So many of a database; None: no limit of its own.
-        duration: What is known of how long a job takes.
+        limits: How many may run concurrently.
+        most_waiting: How many may wait in total.
+        most_waiting_per_caller: How many of one caller may wait; 0: no limit.
+        most_waiting_in: How many of a database may wait; None: no limit of its own.
+        duration: Estimates how long a job takes.
     """
 
     def __init__(
@@ -420,11 +409,11 @@ class JobQueue:
         self._forecast: _Forecast | None = None
 
     def check_capacity(self, job: QueuedJob) -> None:
-        """Check that a job can be accepted.
+        """Raise an error unless a job can be accepted.
 
         Raises:
-            ResourceExhausted: TOO_MANY_JOBS – neither a turn nor a place in the queue is free;
-                TOO_MANY_WAITING_JOBS – as many jobs of this caller, or of this database, wait as may.
+            ResourceExhausted: TOO_MANY_JOBS – as many jobs run and wait as may; TOO_MANY_WAITING_JOBS – as many jobs of
+                this caller, or of this database, wait as may.
         """
         if self._order.may_run(job):
             return
@@ -457,13 +446,14 @@ class JobQueue:
 
         Args:
             job: The job.
-            always: Accept it also where the queue is full.
+            always: Accept it even if the queue is full.
 
         Returns:
-            The job's turn: True once it has come, which may be at once; False: the job left the queue before.
+            A future that becomes True when the job may run, possibly at once, and False if the job leaves the queue
+            before.
 
         Raises:
-            ResourceExhausted: as `check_capacity`, unless `always`.
+            ResourceExhausted: see `check_capacity`, unless `always`.
         """
         if not always:
             self.check_capacity(job)
@@ -473,7 +463,7 @@ class JobQueue:
         return turn
 
     def leave(self, key: str) -> None:
-        """Take out a job that is over, or is not to run after all; the next one has its turn."""
+        """Remove an ended or withdrawn job, and start the next one."""
         self._order.leave(key)
         turn = self._turns.pop(key, None)
         if turn is not None and not turn.done():
@@ -481,48 +471,45 @@ class JobQueue:
         self._give_turns()
 
     def look_again(self) -> None:
-        """Give turns to jobs that may run by now, as limits are others than they were."""
+        """Start waiting jobs that may run after the limits changed."""
         self._give_turns()
 
     def prioritise(self, key: str, priority: int) -> None:
-        """Give a job that waits another priority; nothing is done for one that does not wait."""
+        """Change the priority of a waiting job; other jobs are ignored."""
         self._order.prioritise(key, priority)
         self._forecast = None
 
     def waits(self, key: str) -> bool:
-        """Return whether the job waits for its turn."""
         return key in self._order.waiting
 
     @property
     def waiting(self) -> int:
-        """Return how many jobs wait now."""
         return len(self._order.waiting)
 
     @property
     def together(self) -> int:
-        """Return how many jobs run at once now."""
+        """Return how many jobs run now."""
         return len(self._order.running)
 
     def places(self) -> Mapping[str, int]:
-        """Return the places of the jobs that wait, in their order; 1 is next."""
+        """Return the places of the waiting jobs, in order; 1 is next."""
         return self._forecast_at(time.time()).places
 
     def expected(self, key: str) -> tuple[int, float]:
-        """Return a waiting job's place, and when it will have its turn, in seconds since the epoch: not in the past.
+        """Return a waiting job's place, and its expected start in seconds since the epoch, never in the past.
 
-        The time is 0 where it is not known; both are where the job does not wait.
+        The time is 0 if unknown. Both are 0 if the job does not wait.
         """
         if not self.waits(key):
             return 0, 0.0
         now = time.time()
         forecast = self._forecast_at(now)
         start = forecast.starts.get(key)
-        # what is overdue is so within the second: then all who ask meanwhile are told the same
+        # Overdue starts are rounded up to the second, so that concurrent callers get the same answer.
         return forecast.places[key], 0.0 if start is None else max(start, math.ceil(now))
 
     def _forecast_at(self, now: float) -> _Forecast:
-        """Return the turns to come: made again where jobs came or went, and each second while it is known how long some
-        take."""
+        """Return the forecast, renewed after jobs joined or left, and each second while some durations are known."""
         forecast = self._forecast
         if forecast is None or (not 0.0 <= now - forecast.made_at < _FORECAST_SECONDS and self._something_is_known):
             turns = self._order.turns_to_come(self._duration)
@@ -536,7 +523,7 @@ class JobQueue:
         return any(self._duration(job) is not None for job in self._order.running.values())
 
     def close(self) -> None:
-        """Give no one a turn any more."""
+        """Start no more jobs."""
         self._closed = True
 
     def _give_turns(self) -> None:

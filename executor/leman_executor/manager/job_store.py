@@ -1,11 +1,4 @@
-"""The states of jobs: which run here, which state counts, and that each is written to history and lineage.
-
-What is told of the lineage of jobs: each that begins, or goes on here, and each that ends.
-
-The jobs that run on this executor, and the last ones that ended here.
-
-The job store: it writes the states of jobs into their histories, and says which of them counts.
-"""
+"""The states of jobs: which run here, which state is current, and writing each state to history and lineage."""
 
 from __future__ import annotations
 
@@ -33,7 +26,7 @@ from leman_executor.worker.error_store import JobErrors, errors_uri
 
 
 class LineageReporter:
-    """Events of the jobs of one executor."""
+    """Report the starts and ends of one executor's jobs as lineage events."""
 
     def __init__(self, send: Callable[[dict[str, Any]], None], namespace: str) -> None:
         self._send = send
@@ -41,18 +34,18 @@ class LineageReporter:
         self._begun: set[str] = set()
 
     def runs(self, job: Job, lineage: LineageFacts | None) -> None:
-        """Tell, once, that a job has begun to run here.
+        """Report once that a job has begun to run here.
 
         Args:
             job: The job.
-            lineage: None: no plan says what it reads.
+            lineage: None if no plan says what it reads.
         """
         if job.key not in self._begun:
             self._begun.add(job.key)
             self._send(run_started_event(job, lineage or _unknown(job), self._namespace, time.time()))
 
     def ends(self, job: Job, lineage: LineageFacts | None) -> None:
-        """Tell that a job has ended; of one that had nothing to do also that it has begun."""
+        """Report that a job has ended. For a job that had nothing to do, report its start too."""
         self.runs(job, lineage)
         self._begun.discard(job.key)
         self._send(run_ended_event(job, lineage or _unknown(job), self._namespace))
@@ -66,7 +59,7 @@ _log = structlog.get_logger(__name__)
 
 
 class RunningJobs:
-    """The runs and tasks of jobs by key, for one event loop; a job without a task has ended, or is being made."""
+    """The runs and tasks of jobs by key, on one event loop; a job without a task has ended or is being created."""
 
     def __init__(self) -> None:
         self.runs: dict[str, JobRun] = {}
@@ -76,21 +69,21 @@ class RunningJobs:
         self._stopping: set[asyncio.Task[None]] = set()
 
     def here(self, key: str) -> JobRun | None:
-        """Return the run of a job that this executor has, or had when the job ended; else None."""
+        """Return the run of a job that this executor runs or ran to its end, or None."""
         run = self.runs.get(key)
         return None if run is None or run.status.lost else run
 
     def run_of(self, job: Job) -> JobRun | None:
-        """Return the run of a job, as `here` does."""
+        """Return the run of a job, see `here`."""
         return self.here(job.key)
 
     def current(self, job: Job) -> Job:
-        """Return the live state of a job that runs here, else the one given."""
+        """Return the live state of a job that runs here, else the given one."""
         run = self.run_of(job)
         return run.status.snapshot() if run is not None else job
 
     def lose(self, key: str) -> None:
-        """End what runs here for a job that another executor has, and say nothing more about the job."""
+        """Stop the local run of a job that another executor has taken over, and report nothing more about the job."""
         self.measured.forget(key)
         run = self.here(key)
         if run is None:
@@ -105,16 +98,16 @@ class RunningJobs:
         stopping.add_done_callback(self._stopping.discard)
 
     def drop(self, key: str) -> None:
-        """Forget a job that was lost: its run and its task at once, as anyone who finds a task looks for its run."""
+        """Forget a lost job: its run and its task together, as a task without a run is not expected."""
         self.runs.pop(key, None)
         self.tasks.pop(key, None)
 
     def was_lost(self, key: str) -> bool:
-        """Return whether this executor has lost the job to another one before."""
+        """Return whether this executor has lost the job to another one."""
         return key in self._lost
 
     async def stopped(self) -> None:
-        """Wait until nothing runs any more for jobs that were lost."""
+        """Wait until all lost jobs have stopped."""
         await asyncio.gather(*self._stopping)
 
 
@@ -124,14 +117,14 @@ async def _end(run: JobRun) -> None:
 
 
 _SAVE_AGAIN_SECONDS = 3.0
-#: Earlier jobs that are named as those in which rows failed.
+#: Earlier jobs with failed rows that are named at most.
 _FAILED_IN = 5
-#: Jobs of a table that are looked through for one that left it at a later version.
+#: Jobs of a table that are searched for one that left it at a later version.
 _LOOKED_AT = 64
 
 
 class HistoryJobStore:
-    """Job states in job histories. `unsaved`: jobs whose end could not be written yet, by key."""
+    """Job states in job histories. `unsaved`: jobs by key whose end is not written yet."""
 
     def __init__(self, databases: JobDatabases, running: RunningJobs, leases: JobLeases, pool: BlockingPool) -> None:
         self._databases = databases
@@ -139,19 +132,19 @@ class HistoryJobStore:
         self._leases = leases
         self._pool = pool
         self.unsaved: dict[str, asyncio.Task[None]] = {}
-        #: None: no one is told what jobs make of what.
+        #: None: lineage is not reported.
         self.lineage: LineageReporter | None = None
 
     async def save(self, job: Job) -> Job:
-        """See the port; an end that cannot be written now is returned all the same, and written later.
+        """See the port. An end that cannot be written now is returned anyway, and written later.
 
-        So is the end of a job that had nothing to do, which no one wrote down before, where an append is expensive and
-        no other executor can be asked for the job.
+        The end of a job that had nothing to do and is not in history yet is written with later states, if an append is
+        expensive and no other executor can be asked for the job.
         """
         database = self._databases.of(job)
         known = database.jobs.get(job.job_id)
         had_nothing_to_do = job.state is JobState.DONE and known is None and not job.progress.commits
-        # an end, and an attempt, is in history before anybody is told
+        # An end or an attempt is in history before it is reported.
         if not job.state.terminal and (known is None or same_attempt(known, job)):
             database.jobs.put(job)
         if had_nothing_to_do and database.writes_are_dear and self._leases.is_alone:
@@ -179,7 +172,7 @@ class HistoryJobStore:
         return kept
 
     def _tell_end(self, job: Job) -> None:
-        """Tell measures, traces and, where it failed, the log of the end of a job that this executor has."""
+        """Report the end of a job to metrics and traces, and a failure to the log."""
         if job.state is JobState.FAILED:
             reason = job.error.reason if job.error is not None else ""
             _log.warning("a job failed", job_id=job.job_id, database=job.request.database, reason=reason)
@@ -200,9 +193,9 @@ class HistoryJobStore:
             self.unsaved[job.key] = asyncio.create_task(self._keep_saving(database, job))
 
     async def _keep_saving(self, database: JobDatabase, job: Job) -> None:
-        """Write a job's end again and again until it is in history.
+        """Retry writing a job's end until it is in history.
 
-        The lease is held until then, so that no one takes over a job that has ended.
+        The lease is held until then, so that no executor takes over an ended job.
         """
         kept = None
         try:
@@ -217,13 +210,12 @@ class HistoryJobStore:
             await self._leases.release(job.key, ended=kept is not None and kept.state.terminal)
 
     async def save_error(self, job: Job, row: RowError) -> None:
-        """See the port."""
         spec = job.backfill
         errors = JobErrors(errors_uri(spec.database), job.job_id, spec.column, job.udf_version)
         await self._pool.run(errors.store, [row])
 
     def failed_in(self, job: Job) -> tuple[str, ...]:
-        """See the port; the jobs are those that history had when it was read last."""
+        """See the port; searches the jobs that history had when it was last read."""
         column, function = job.column or "", FunctionVersion(job.udf_name, job.udf_version)
 
         def failed(other: JobRecord) -> bool:
@@ -238,7 +230,7 @@ class HistoryJobStore:
         return tuple(record.job_id for record in found)
 
     def lost_commit(self, job: Job, version: int) -> Job | None:
-        """See the port; only the jobs of the table that came last are looked at."""
+        """See the port; only the latest jobs of the table are searched."""
         jobs = self._databases.of(job).jobs
         of_table = JobFilter(tables=frozenset({job.request.table}), matches=lambda its: its.table_version > version)
         found, _ = jobs.listed(of_table, looks=_LOOKED_AT)

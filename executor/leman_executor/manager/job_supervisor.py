@@ -1,12 +1,6 @@
-"""The supervisor runs each job in its turn, under a lease, to an end; with what the parts of the manager share.
+"""The supervisor: run each job in its turn, under a lease, to an end. Estimate how long jobs take.
 
-The objects that the parts of a job manager share.
-
-How long jobs take: what is known of it. Pure.
-
-Cost estimates: what a row of a function version cost in earlier jobs. A plan's first units are cut by it.
-
-The supervisor of jobs: it runs each in its turn, under a lease, to an end whatever happens.
+A job's estimate rests on what a row of its function version cost in earlier jobs; it also sizes a plan's first units.
 """
 
 from __future__ import annotations
@@ -44,7 +38,7 @@ from leman_executor.refresh.refresh_run import RefreshRun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerDeps:
-    """The shared objects of one executor; `store` is also the `JobStore` of its `services`."""
+    """The objects that the parts of a job manager share; `store` is also the `JobStore` of its `services`."""
 
     services: JobEnvironment
     databases: JobDatabases
@@ -55,24 +49,23 @@ class ManagerDeps:
     limits: RegisteredLimits = field(default_factory=RegisteredLimits)
 
 
-#: States of jobs that are about to end, or to give their turn back.
+#: States of jobs that are about to end or to leave their turn.
 _STOPPING = frozenset({JobState.CANCELLING, JobState.PAUSING})
 
 
 def job_seconds_left(
     job: Job, metrics: JobMetrics, seconds_per_row: float | None, workers: float, now: float
 ) -> float | None:
-    """Return how long a job still takes; None: not known.
+    """Return how many seconds a job still takes, or None if unknown.
 
-    A job whose rate is measured takes what its rows left take at that rate. Any other backfill takes its planned rows
-    times what a row costs one worker, shared among its workers, less the time that it has had. Of a refresh nothing is
-    known before it runs.
+    A job with a measured rate takes its remaining rows at that rate. Any other backfill takes its planned rows times
+    the cost of a row, divided by its workers, less the time it has run. A refresh has no estimate before it runs.
 
     Args:
         job: The job.
         metrics: Its counts.
-        seconds_per_row: What a row of its function cost, in this job or in earlier ones; None: not known.
-        workers: Workers that it has, or will have; jobs that run at once share the task slots.
+        seconds_per_row: What a row of its function cost, in this job or in earlier ones; None: unknown.
+        workers: Workers that it has, or will have; concurrent jobs share the task slots.
         now: Seconds since the epoch.
     """
     if job.state in _STOPPING:
@@ -89,17 +82,17 @@ def job_seconds_left(
 
 
 class CostEstimates:
-    """The cost estimates that one executor has, in seconds."""
+    """The cost estimates of one executor, in seconds."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, str], float] = {}
 
     def of(self, job: Job) -> float | None:
-        """Return what a row of the job will cost; None where that is not known."""
+        """Return what a row of the job will cost, or None if unknown."""
         return self._known.get((job.udf_name, job.udf_version))
 
     def learn(self, job: Job | JobRecord, seconds_per_row: float | None) -> None:
-        """Learn from a job that ended here, or that history has; None: it called no function."""
+        """Record the cost of a job that ended here or is in history; None: it called no function."""
         if seconds_per_row is not None:
             self._known[job.udf_name, job.udf_version] = seconds_per_row
 
@@ -107,7 +100,7 @@ class CostEstimates:
 _log = structlog.get_logger(__name__)
 
 _RUNS_KEPT = 200
-#: States of jobs that have stopped and may go on.
+#: States of jobs that have stopped and may continue.
 _STOPPED = frozenset({JobState.PAUSED, JobState.PENDING, JobState.CANCELLING})
 
 
@@ -118,7 +111,7 @@ def _run_of(job: Job, services: JobEnvironment) -> JobRun:
 
 
 class Supervisor:
-    """The running jobs' supervisor, for one event loop; `executor_id` is this executor's name in history."""
+    """Run the jobs of one executor, on one event loop; `executor_id` is this executor's name in history."""
 
     def __init__(self, shared: ManagerDeps) -> None:
         self._services = shared.services
@@ -144,7 +137,7 @@ class Supervisor:
         self.queue = JobQueue(turns, *waits, self._seconds_left, shared.limits.waiting)
 
     def run_of(self, job: Job, env: Mapping[str, str]) -> JobRun:
-        """Return a run of the job, with the values of its environment, that belongs to this executor."""
+        """Return a run of the job on this executor, with the values of its environment."""
         job = replace(job, executor=self.executor_id)
         job, span = start_job_span(job)
         run = _run_of(job, self._services)
@@ -156,7 +149,7 @@ class Supervisor:
         return run
 
     def _seconds_left(self, queued: QueuedJob) -> float | None:
-        """Return how long a job still takes, as far as is known; for one that waits: how long it will run."""
+        """Return how many seconds a running job still takes, or how long a waiting one will run, if known."""
         run = self._running.runs.get(queued.key)
         if run is None:
             return None
@@ -170,13 +163,13 @@ class Supervisor:
         return self.queue.join(to_queued_job(job), always=always)
 
     def start(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        """Do a job's work beside everything else; None: the job is paused, and has none before it is resumed."""
+        """Start a job's work in the background. None: the job is paused and has no work before it is resumed."""
         task = asyncio.create_task(self._supervise(run, work))
         self._running.tasks[run.status.job.key] = task
         task.add_done_callback(lambda _: self._running.tasks.pop(run.status.job.key, None))
 
     async def in_turn(self, run: JobRun, turn: asyncio.Future[bool]) -> None:
-        """Run a job once its turn has come, from the plan on, as the table may have changed while it waited."""
+        """Wait for a job's turn, then run it from the plan on, as the table may have changed while it waited."""
         job = run.status.job
         if not turn.done() and job.state is not JobState.PENDING:
             await run.status.move(JobState.PENDING)
@@ -189,18 +182,18 @@ class Supervisor:
                 await run.end(JobState.CANCELLED)
             return
         run.status.has_its_turn()
-        if run.status.job.state is JobState.PENDING:  # from now on it counts when its executor dies
+        if run.status.job.state is JobState.PENDING:  # from now on the death of its executor counts
             await run.status.move(JobState.PLANNING)
             await self._store.save(run.status.job)
         await run.replan_and_run()
 
     async def _rest(self, run: JobRun) -> None:
-        """Give back what a paused job has, and wait until it is resumed, cancelled or lost; then go on."""
+        """Release the resources of a paused job, wait until it is resumed, cancelled or lost, then continue."""
         key = run.status.job.key
         self._services.forget_workers(key)
         self.leave_queue(key)
         await run.status.until_resumed()
-        while run.status.job.state is JobState.PAUSING and not run.status.lost:  # again, before anything began
+        while run.status.job.state is JobState.PAUSING and not run.status.lost:  # paused again before anything began
             await run.status.rest(self._store)
             await run.status.until_resumed()
         if run.status.lost:
@@ -212,12 +205,12 @@ class Supervisor:
         await self.in_turn(run, self.join_queue(run.status.job, always=True))
 
     def leave_queue(self, key: str) -> None:
-        """Take a job out of the queue that is over, or is not to run after all; the next one has its turn."""
+        """Remove an ended or withdrawn job from the queue, and start the next one."""
         self.queue.leave(key)
         self.tell_places()
 
     def tell_places(self) -> None:
-        """Tell the watchers of waiting jobs the jobs' places in the queue, once for all who come and go meanwhile."""
+        """Notify the watchers of waiting jobs of their places in the queue, once for all changes meanwhile."""
         self._news = True
         if self._telling is None or self._telling.done():
             self._telling = asyncio.create_task(self._tell_places())
@@ -232,7 +225,7 @@ class Supervisor:
                     await run.status.publish()
 
     async def _supervise(self, run: JobRun, work: Coroutine[Any, Any, None] | None) -> None:
-        STORE.set(store_of(run.status.job.request.database))  # not of the call in which it began, as in a takeover
+        STORE.set(store_of(run.status.job.request.database))  # not that of the call in which it began, as in a takeover
         if run.status.span is not None:
             tracing.enter(run.status.span)  # never left: the task ends with the job
         over = asyncio.Event()
@@ -250,11 +243,11 @@ class Supervisor:
                 JobState.FAILED, JobError(kind="Internal", reason="INTERNAL_BUG", message=message), self._store
             )
         finally:
-            over.set()  # what a cancelled call to Redis or to the history raises may be taken for their error
+            over.set()  # a cancelled call to Redis or to the history may raise an error that looks like theirs
             beat.cancel()
             self._services.forget_workers(key)
             self.leave_queue(key)
-        await asyncio.wait((beat,))  # else it takes the lease again that is given up here
+        await asyncio.wait((beat,))  # otherwise it would take the released lease again
         if key not in self._store.unsaved:
             await self._leases.release(key, ended=self._has_ended(run))
             if self._has_ended(run):
@@ -266,16 +259,16 @@ class Supervisor:
         self.forget_old_runs()
 
     def _has_ended(self, run: JobRun) -> bool:
-        """Return whether a job has ended, here or at the executor that it was lost to."""
+        """Return whether a job has ended, here or at the executor that took it over."""
         known: Job | None = run.status.job
         if run.status.lost:
             known = self._databases.of(run.status.job).jobs.get(run.status.job.job_id)
         return known is not None and known.state.terminal
 
     def forget_old_runs(self) -> None:
-        """Forget old runs that have ended: their watchers have seen the end, and history has it."""
+        """Forget old runs that have ended; history has them."""
         runs, tasks = self._running.runs, self._running.tasks
-        if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # to look through all at the end of each would take its time
+        if len(runs) - len(tasks) < 2 * _RUNS_KEPT:  # scanning all at the end of each would be slow
             return
         ended = [
             key
@@ -286,7 +279,7 @@ class Supervisor:
             del runs[key]
 
     async def _heartbeat(self, run: JobRun, over: asyncio.Event) -> None:
-        """Keep the lease until the run is over; where that was interrupted, history says whether the job is ours."""
+        """Renew the lease until the run is over. After a gap, check in history whether the job is still ours."""
         beaten = time.monotonic()
         while not over.is_set():
             await asyncio.sleep(self._leases.lease_seconds / 3)
@@ -295,7 +288,7 @@ class Supervisor:
             kept = await self._leases.renew(run.status.job.key)
             if not (kept and in_time):
                 await self._check_ours(run)
-            if not run.status.lost:  # else they may be those of a job that has ended elsewhere
+            if not run.status.lost:  # otherwise they may belong to a job that has ended elsewhere
                 await self._env_values.renew(run.status.job.key, run.status.env)
 
     async def _check_ours(self, run: JobRun) -> None:
@@ -312,7 +305,7 @@ class Supervisor:
 
 
 def to_queued_job(job: Job) -> QueuedJob:
-    """Return a job as the queue knows it."""
+    """Return a job as the queue needs it."""
     return QueuedJob(
         key=job.key,
         accepted_at=job.created_at,

@@ -1,8 +1,6 @@
-"""Measures and spans of the jobs of one executor.
+"""Metrics and trace spans of the jobs of one executor. Their cost does not depend on how many rows a job has.
 
-What is measured of the jobs of one executor. What it costs does not depend on how many rows a job has.
-
-The span of a job: from the moment it is accepted, or taken over, until it ends here.
+A job's span lasts from its acceptance, or takeover, until its end here.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from leman_core.telemetry.tracing import TRACEPARENT, Parent, Span, SpanAttribut
 from leman_executor.jobs.job_status import JobStatus
 
 _LOOK_SECONDS = 1.0
-#: What rows are counted as → the count of the progress that says how many.
+#: How rows are counted → the progress count with their number.
 _ROWS = {
     "evaluated": "rows_evaluated",
     "computed": "rows_computed",
@@ -40,10 +38,10 @@ class MeasuredRun(Protocol):
 
 
 class MeasuredJobs:
-    """The counts of jobs that were told so far: what a job has more by now is added to the measures.
+    """The counts of jobs that were reported so far; increases are added to the metrics.
 
-    Counts of a job may fall, as when a worker dies over rows; measures do not. All of them are there from the
-    beginning, at 0: anyone who asks how much one has grown would not see the first event of one that begins with it.
+    Counts of a job may fall, as when a worker dies over rows; metrics never do. All counters exist from the start, at
+    0: otherwise a rate over a new counter would miss its first event.
     """
 
     def __init__(self) -> None:
@@ -56,12 +54,12 @@ class MeasuredJobs:
                     instruments.JOB_ENDS.add(0, {instruments.JOB_KIND: kind, instruments.JOB_STATE: state.value})
 
     def begin(self, job: Job) -> None:
-        """Take in a job where someone asks for measures; what executors did for it before, they have told."""
+        """Begin to measure a job. What earlier executors counted, they have reported."""
         if instruments.JOB_ROWS.is_bound:
             self._told[job.key] = _counts(job.progress if job.attempt > 1 else Progress())
 
     def look(self, job: Job, progress: Progress) -> None:
-        """Tell what a job has more than at the last look."""
+        """Report the increase of a job's counts since the last call."""
         told = self._told.get(job.key)
         if told is None:
             return
@@ -73,7 +71,7 @@ class MeasuredJobs:
                 _add(name, more, kind)
 
     def end(self, job: Job) -> None:
-        """Tell of a job that has ended here, once."""
+        """Report once that a job has ended here."""
         if job.key not in self._told:
             return
         self.look(job, job.progress)
@@ -83,11 +81,11 @@ class MeasuredJobs:
         instruments.JOB_ENDS.add(1, _state(job))
 
     def forget(self, key: str) -> None:
-        """Forget a job that someone else has."""
+        """Forget a job that another executor has."""
         self._told.pop(key, None)
 
     async def follow(self, runs: Mapping[str, MeasuredRun], at_work: Collection[str]) -> None:
-        """Look at all jobs that are at work once a second, until cancelled."""
+        """Update the metrics of all working jobs once a second, until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
             for key in list(at_work):
@@ -99,11 +97,11 @@ class MeasuredJobs:
 def show_job_gauges(
     runs: Mapping[str, MeasuredRun], lease_age: Callable[[], float], waiting: Callable[[], int]
 ) -> None:
-    """Have the gauges of jobs show these runs, from a thread of their own.
+    """Bind the gauges of jobs to these runs. They are read from another thread.
 
     Args:
-        runs: All runs, also of jobs that have ended.
-        lease_age: Returns the seconds since the lease of a job was renewed, of that for which it is longest ago.
+        runs: All runs, including ended ones.
+        lease_age: Returns the longest time, in seconds, since the lease of a job was renewed.
         waiting: Returns how many jobs wait for their turn.
     """
 
@@ -127,12 +125,12 @@ def show_job_gauges(
 
 
 def job_kind(job: Job) -> str:
-    """Return what a job does."""
+    """Return the kind of a job as a metric label."""
     return "backfill" if isinstance(job.request, BackfillSpec) else "refresh"
 
 
 def _counts(progress: Progress) -> dict[str, float]:
-    """Return what is measured of a job's progress."""
+    """Return the measured counts of a job's progress."""
     counts: dict[str, float] = {name: getattr(progress, field) for name, field in _ROWS.items()}
     counts |= {phase: getattr(progress, f"{phase}_seconds") for phase in _PHASES}
     return counts | {"fragments": progress.fragments_committed}
@@ -152,9 +150,9 @@ def _state(job: Job) -> Attributes:
 
 
 def start_job_span(job: Job) -> tuple[Job, Span | None]:
-    """Return a job as it is kept from now on, and its span; None: nothing is traced.
+    """Return the job with its trace context, and its span; None: tracing is off.
 
-    It is part of the trace of the call that asked for it, whichever executor has it by now.
+    The span belongs to the trace of the call that created the job, on whichever executor it runs.
     """
     if not tracing.is_tracing():
         return job, None
@@ -175,7 +173,7 @@ def start_job_span(job: Job) -> tuple[Job, Span | None]:
 
 
 def end_job_span(span: Span, job: Job) -> None:
-    """End the span of a job that has ended."""
+    """End the span of an ended job."""
     span.note({"leman.job.state": job.state.value, "leman.rows": job.progress.rows_evaluated})
     failed = job.state is JobState.FAILED
     span.end((job.error.reason if job.error is not None else job.state.value) if failed else "")
@@ -183,7 +181,7 @@ def end_job_span(span: Span, job: Job) -> None:
 
 @contextlib.contextmanager
 def end_span_if_refused(span: Span | None) -> Iterator[None]:
-    """Work on a job's span inside of the block, and end it where the job is refused there."""
+    """End a job's span if the job is refused inside the block."""
     if span is None:
         yield
         return

@@ -1,11 +1,8 @@
-"""Jobs change hands: those whose executor died are looked for and taken over, this executor's are handed back.
+"""Take over the jobs of executors that died, and hand back this executor's jobs when it stops.
 
-Jobs that no one has: looked for without being asked, so that a dead executor's jobs go on although no one calls.
-
-The leases say which jobs are open and which of them no one holds. What they forgot, as Redis was emptied, is in the
-histories of registered databases; other databases are looked into when someone asks for one of their jobs.
-
-The takeover of jobs whose executor died or was stopped, and the return of this executor's jobs when it stops.
+Abandoned jobs are searched for, so that they continue without a call. Leases show which jobs are open and which of them
+have no owner. Jobs whose leases were lost, as when Redis was emptied, are found in the histories of registered
+databases; other databases are checked when a caller asks for one of their jobs.
 """
 
 from __future__ import annotations
@@ -37,28 +34,28 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: Seconds between two looks into the histories of registered databases.
+#: Seconds between two searches of the histories of registered databases.
 _HISTORY_SECONDS = 60.0
-#: Seconds for which a database is left alone that could not be read.
+#: Seconds for which an unreadable database is skipped.
 _REST_SECONDS = 120.0
-#: Seconds that one database may take: others wait for it.
+#: Seconds that one database may take before it is skipped: others wait for it.
 _PLACE_SECONDS = 20.0
 
 
 class TakesJobsOver(Protocol):
-    """What takes jobs over."""
+    """The takeovers of one executor."""
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
-        """Take over jobs of a database that no one has."""
+        """Take over abandoned jobs of a database."""
         ...
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the keys of a database's open jobs that are not this executor's."""
+        """Return the keys of a database's open jobs that other executors have."""
         ...
 
 
 class Registry(Protocol):
-    """Where registrations are kept."""
+    """The registry of databases."""
 
     def read(self) -> Registrations:
         """Return all registrations."""
@@ -66,11 +63,11 @@ class Registry(Protocol):
 
 
 class AbandonedJobs:
-    """The search of one executor, for one event loop.
+    """Search for abandoned jobs, on one event loop.
 
     Args:
         registry: None: no database is registered.
-        roots: where databases may lie: others are another executor's business.
+        roots: where databases may lie; others belong to other executors.
         clock: returns seconds.
     """
 
@@ -92,7 +89,7 @@ class AbandonedJobs:
         self._rests: dict[str, float] = {}
 
     async def follow(self, seconds: float) -> None:
-        """Look every so many seconds, and once a minute into histories, until it is cancelled."""
+        """Search the leases every `seconds` and the histories once a minute, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._again_and_again(self.look_into_histories, _HISTORY_SECONDS))
             group.create_task(self._again_and_again(self.look, seconds))
@@ -101,26 +98,26 @@ class AbandonedJobs:
         while True:
             try:
                 await look()
-            except Exception:  # noqa: BLE001 - the next look may find what this one did not
+            except Exception:  # noqa: BLE001 - retried at the next search
                 _log.exception("abandoned jobs are not looked for")
             await asyncio.sleep(seconds)
 
     async def look(self) -> None:
-        """Take over the jobs that no one had in this look and in the one before.
+        """Take over the jobs that were abandoned in this search and in the one before.
 
-        Two looks, as an executor that is late with its lease takes it again when it finds that out.
+        Two searches, because an executor that renews its lease late takes it again when it notices.
         """
         noted = await self._leases.open_jobs()
         candidates = self._left | (noted or {})
         free = None if noted is None else await self._leases.without_holder(candidates)
-        if free is None:  # then no one can tell whether an executor is dead
+        if free is None:  # Redis is unavailable: a dead executor cannot be recognized
             self._seen.clear()
             return
         abandoned, self._seen = _by_place(candidates, free & self._seen), free
         await asyncio.gather(*(self._take_over(place, keys) for place, keys in abandoned.items()))
 
     async def look_into_histories(self) -> None:
-        """Find open jobs of registered databases that other executors have or had: Redis may have forgotten them."""
+        """Find open jobs of registered databases whose leases Redis may have lost."""
         if self._registry is None:
             return
         try:
@@ -140,7 +137,7 @@ class AbandonedJobs:
             self._left.pop(key, None)
 
     async def _of_place(self, place: str, work: Callable[[], Awaitable[T]]) -> T | None:
-        """Do what is about one database; where that fails or takes long, it is left alone for a while."""
+        """Run `work` for one database; if it fails or takes long, skip the database for a while."""
         if self._is_at_rest(place):
             return None
         try:
@@ -165,15 +162,15 @@ def _by_place(jobs: dict[str, str], wanted: Iterable[str]) -> dict[str, list[str
     return found
 
 
-#: Jobs that are learnt from at once: then other calls have their turn.
+#: Jobs that costs are learnt from before the event loop serves other calls.
 _LEARNT = 1000
 _PAUSING = frozenset({JobState.PAUSING, JobState.PAUSED})
 
 
 class Takeovers:
-    """The takeovers of one executor, for one event loop.
+    """Take over and hand back jobs of one executor, on one event loop.
 
-    `waiting`: jobs of other executors whose lease is waited for, by key.
+    `waiting`: jobs of other executors by key whose leases are waited for.
     """
 
     def __init__(self, shared: ManagerDeps, supervisor: Supervisor) -> None:
@@ -190,7 +187,8 @@ class Takeovers:
         """Return a database with its history read.
 
         Args:
-            take_over: When it is opened so first, jobs that a dead executor left are taken over.
+            path: Where it lies.
+            take_over: On the first such call, take over jobs that a dead executor left.
         """
         database = self._databases.at(path)
         if not database.loaded:
@@ -215,7 +213,7 @@ class Takeovers:
                 await asyncio.sleep(0)
 
     def take_over_when_free(self, database: JobDatabase, job_id: str) -> None:
-        """Take over a job that another executor runs or ran, as soon as that one's lease is free."""
+        """Take over a job of another executor as soon as its lease is free."""
         key = job_key(database.path, job_id)
         if key in self.waiting or self._is_ours(key):
             return
@@ -224,11 +222,11 @@ class Takeovers:
         task.add_done_callback(lambda _: self.waiting.pop(key, None))
 
     def _is_ours(self, key: str) -> bool:
-        """Return whether this executor runs the job, or has its end, which history does not have yet."""
+        """Return whether this executor runs the job, or has its end, which is not in history yet."""
         return key in self._running.runs or key in self._store.unsaved
 
     async def take_over_abandoned(self, path: str, keys: Iterable[str]) -> None:
-        """Take over jobs of a database that no one has.
+        """Take over abandoned jobs of a database.
 
         Raises:
             LemanError: the database cannot be read.
@@ -239,7 +237,7 @@ class Takeovers:
             self.take_over_when_free(database, id_in_key(key))
 
     async def left_in(self, path: str) -> list[str]:
-        """Return the keys of a database's open jobs that are not this executor's; where it is alone it takes them over.
+        """Return the keys of a database's open jobs of other executors. An executor that is alone takes them over.
 
         Raises:
             LemanError: the database cannot be read.
@@ -251,7 +249,7 @@ class Takeovers:
         return [key for key in keys if key not in self._running.runs]
 
     async def finish(self, job: Job) -> None:
-        """Wait for the end of the job's takeover, where history has it already as this executor's."""
+        """Wait for the end of the job's takeover, if history already names this executor."""
         task = self.waiting.get(job.key)
         if task is not None and job.executor == self._supervisor.executor_id:
             await asyncio.wait((task,))
@@ -264,7 +262,7 @@ class Takeovers:
                     _log.warning("a job is not taken over yet", job_id=job_id, why=doubt.message)
                 told = True
                 await asyncio.sleep(self._leases.lease_seconds / 3)
-        except LemanError as error:  # anyone who asks for the job next tries again, or looks for jobs that no one has
+        except LemanError as error:  # retried by the next request for the job, or the next search
             _log.warning("job not taken over", job_id=job_id, error=str(error))
         except Exception:  # noqa: BLE001 likewise
             _log.exception("job not taken over", job_id=job_id)
@@ -276,14 +274,13 @@ class Takeovers:
     async def _look(self, database: JobDatabase, job_id: str) -> Unavailable | None:
         """Take over a job once its lease is free, and return None.
 
-        Where no one can tell the values of its environment now, leave it as it is, for anyone who looks next, and
-        return why.
+        If the values of its environment cannot be read now, leave the job for the next search, and return the reason.
         """
         key, job = job_key(database.path, job_id), database.jobs.get(job_id)
         if job is not None:
             await self._until_free(job)
         else:
-            await self._leases.acquire(key, database.path)  # an earlier release's note of it ends with that
+            await self._leases.acquire(key, database.path)  # removes the lease's entry of an earlier release
         await database.reload()
         job = database.jobs.get(job_id)
         if job is None or job.state.terminal:
@@ -299,11 +296,11 @@ class Takeovers:
         return None
 
     def _goes_on(self, job: Job) -> bool:
-        """Return whether a job that is taken over is run again, or may be."""
+        """Return whether a job that is taken over may run again."""
         return job.state is not JobState.CANCELLING and not self._is_deadly(job)
 
     def _is_deadly(self, job: Job) -> bool:
-        """Return whether too many executors have died over a job; over one that is at rest no one did."""
+        """Return whether too many executors have died while they ran the job; resting jobs do not count."""
         if job.state in AT_REST or job.state in _PAUSING:
             return False
         return _deaths(job) >= self._services.settings.executor.job_attempts_max
@@ -311,8 +308,8 @@ class Takeovers:
     async def _until_free(self, job: Job) -> None:
         """Wait for the job's lease.
 
-        While Redis cannot be asked, no one can prove that the executor is dead: then the wait is longer, and longer
-        with each attempt, so that two executors that live do not take the job from one another.
+        While Redis is unavailable, the executor's death cannot be proved. Then the wait is longer, and grows with each
+        attempt, so that two live executors do not take the job from one another.
         """
         pause, unknown_since = self._leases.lease_seconds / 3, None
         while (answer := await self._leases.acquire(job.key, job.request.database)) is not LeaseOutcome.OURS:
@@ -326,9 +323,9 @@ class Takeovers:
             await asyncio.sleep(pause)
 
     async def _adopt(self, orphan: Job, env: Mapping[str, str] | None) -> None:
-        """Take over a job whose executor died: from the plan on, as everything finished is found there.
+        """Take over a job whose executor died: from the plan on, which finds all finished work.
 
-        The executor that writes the new attempt into history first has the job.
+        The first executor to write the new attempt into history owns the job.
 
         Args:
             env: the values of its environment; None: they are lost.
@@ -367,14 +364,14 @@ class Takeovers:
         self._supervisor.start(run, self._supervisor.in_turn(run, turn))
 
     async def _end_for_another(self, job: Job) -> None:
-        """End a job that was taken over and is not run.
+        """End a job that was taken over and cannot run again.
 
-        Its earlier attempts are refused first, as its last executor may only be frozen.
+        Its earlier attempts are fenced first, as its last executor may only be frozen.
         """
         async with self._leases.kept(job.key):
             try:
                 await begin_attempt(self._services.commits, job)
-            except LemanError as error:  # who commits by the same coordinator cannot reach it either
+            except LemanError as error:  # an executor that commits through the same coordinator cannot reach it either
                 _log.warning("earlier attempts are not refused", job_id=job.job_id, error=error.message)
             self._running.measured.begin(job)
             now = time.time()
@@ -384,7 +381,7 @@ class Takeovers:
             await self._env_values.forget(job.key)
 
     async def _with_stored(self, job: Job) -> Job:
-        """Return an abandoned job with the number of rows that it stored, which a plan counts."""
+        """Return an abandoned job with its number of stored rows, for a plan to count."""
         before = job.progress
         if isinstance(job.request, RefreshSpec) or not before.rows_planned:
             return job
@@ -398,9 +395,9 @@ class Takeovers:
         return replace(job, progress=replace(before, rows_checkpointed=stored, rows_computed=computed))
 
     async def hand_back(self, job: Job) -> None:
-        """Note that the job lost its executor without a death: such takeovers are not limited.
+        """Record that the job lost its executor without a death: such takeovers are not limited.
 
-        For a job that waits for its turn, or is paused, its state says so already.
+        The state of a queued or paused job says so already.
         """
         if job.state.terminal or job.state in AT_REST or self._running.run_of(job) is None:
             return
