@@ -1,1 +1,1 @@
-"""Runs jobs: functions as Spark tasks, checkpoints, column files. It never commits."""
+"""Run jobs: functions as Spark tasks, checkpoints, column files. The executor never commits."""

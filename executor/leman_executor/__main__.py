@@ -16,10 +16,10 @@ with blocked_imports(*HEAVY):
 
 
 def run() -> int:
-    """The life of the process. The JVM starts while the rest is imported."""
+    """Run the executor until it stops. The JVM starts while the rest is imported."""
     try:
         settings = config.load()
-        guard(core_dumps=settings.log.core_dumps)  # before there is a JVM to inherit them
+        guard(core_dumps=settings.log.core_dumps)  # before a JVM inherits them
         store_file.use_store_file(settings.storage.options_file)
         otlp.take_headers()
         spark = SparkRunner(settings.spark)

@@ -1,4 +1,4 @@
-"""Puts an executor together: everything that its parts need of one another is chosen here."""
+"""Assemble an executor: choose and connect its parts."""
 
 from __future__ import annotations
 
@@ -44,22 +44,22 @@ from leman_executor.spark.spark_runner import SparkRunner
 
 _log = structlog.get_logger(__name__)
 
-#: The name in the health service that says whether Spark's workers can run functions.
+#: The health service's name for whether Spark's workers can run functions.
 FUNCTIONS_ABILITY = "leman.functions"
-#: After so long without a job Spark's classes are archived.
+#: Seconds without a job after which Spark's classes are archived.
 _ARCHIVE_AFTER_SECONDS = 30.0
 _LOOK_SECONDS = 3.0
-#: The limits of registered databases are read no more often.
+#: Least seconds between two reads of the limits of registered databases.
 _LEAST_SECONDS = 1.0
 
 
 def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | None = None) -> Executor:
-    """Start Spark, or wait for one that starts already, and make the service. Blocks for seconds.
+    """Start Spark, or wait for one that is starting, and create the service. Blocks for seconds.
 
-    A Spark that is for the first job that needs it is not started.
+    A Spark that starts with its first job is not started.
 
     Raises:
-        InvalidArgument: BAD_SETTING, where Redis refuses the executor.
+        InvalidArgument: BAD_SETTING – Redis refuses the executor.
     """
     check_accepted(settings.redis.url.get_secret_value())
     check_workers_accepted(settings.redis.workers_url.get_secret_value())
@@ -70,7 +70,7 @@ def create(settings: Settings, draining: asyncio.Event, spark: SparkRunner | Non
 
 
 class Executor:
-    """The executor's process. See `leman_core.server.server.Service`."""
+    """The executor's process, see `leman_core.server.server.Service`."""
 
     def __init__(self, settings: Settings, draining: asyncio.Event, spark: SparkRunner) -> None:
         self._settings = settings
@@ -90,7 +90,7 @@ class Executor:
         self._background: list[asyncio.Task[None]] = []
 
     async def start(self, server: grpc.aio.Server) -> list[str]:
-        """Take over the jobs of an embedded database, then add JobService."""
+        """Take over the jobs of a local database, then add JobService."""
         services, manager = await self._assemble()
         self._manager = manager
         embedded = self._settings.embedded
@@ -120,7 +120,7 @@ class Executor:
         return JobServicer(manager, self._draining, previews, self._others).add_to(server)
 
     async def _assemble(self) -> tuple[JobEnvironment, JobManager]:
-        """Choose what keeps the ports of `leman_executor.jobs.job_environment`, and who else a job works with."""
+        """Choose the implementations of the ports of `leman_executor.jobs.job_environment`, and the peers of a job."""
         settings = self._settings
         planner, coordinator = open_peer(settings, "planner"), open_peer(settings, "commit_coordinator")
         self._channels = [planner, coordinator]
@@ -162,7 +162,7 @@ class Executor:
         return services, JobManager(shared)
 
     def bound(self, address: str) -> None:
-        """See `leman_core.server.server.IsReached`. An executor that is alone is asked by no other one."""
+        """See `leman_core.server.server.IsReached`. No executor forwards calls to one that is alone."""
         if not self._leases.is_alone:
             self._leases.reached_at(_reached_at(self._settings, address))
 
@@ -171,7 +171,7 @@ class Executor:
         return {FUNCTIONS_ABILITY: self._spark.trouble}
 
     async def stop(self) -> None:
-        """Leave the jobs to another executor, and end Spark."""
+        """Leave the jobs to another executor, and stop Spark."""
         for task in self._background:
             task.cancel()
         if self._manager is not None:
@@ -188,7 +188,7 @@ class Executor:
         await asyncio.to_thread(self._spark.stop)
 
     async def _release_when_idle(self, manager: JobManager) -> None:
-        """Have Spark give memory back once after each time in which there were jobs."""
+        """Let Spark free memory once after each period with jobs."""
         released = False
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
@@ -206,12 +206,15 @@ class Executor:
                 idle_since = time.monotonic()
         if not self._spark.lacks_archive:
             return
-        # a daemon, as no one is to wait for it who stops the executor
+        # A daemon thread, so that stopping the executor does not wait for it.
         threading.Thread(target=self._spark.archive_classes, name="archive", daemon=True).start()
 
 
 def _leases(settings: Settings) -> JobLeases:
-    """An embedded database has one executor at a time: what the last one held is ours at once."""
+    """Return the leases of this executor.
+
+    A local database has one executor at a time, so it owns the leases of the last one at once.
+    """
     embedded = _embedded(settings)
     owner = f"{os.uname().nodename}:{embedded or os.getpid()}"
     redis_url = settings.redis.url.get_secret_value()
@@ -219,12 +222,12 @@ def _leases(settings: Settings) -> JobLeases:
 
 
 def _embedded(settings: Settings) -> str:
-    """Return what the embedded system that this is part of was started for; empty: it is part of none."""
+    """Return the database, or file of databases, of this process's local system; empty: there is none."""
     return settings.embedded.database or settings.embedded.databases_file
 
 
 def _reached_at(settings: Settings, bound: str) -> str:
-    """Return where other executors reach one whose server was bound to this host:port."""
+    """Return the address at which other executors reach one whose server is bound to this host:port."""
     if settings.executor.address:
         return settings.executor.address
     host, _, port = bound.rpartition(":")

@@ -1,1 +1,1 @@
-"""What callers and other services say to the executor."""
+"""The executor's API: JobService, forwarding between executors, and clients of the other services."""

@@ -1,8 +1,6 @@
-"""Jobs, events, failed rows and previews as protobuf messages.
+"""Convert jobs, events, failed rows and previews to protobuf messages and back.
 
-Jobs, their events and failed rows → protobuf. See `leman_core.wire.convert` for what that promises.
-
-Requests for previews, and their results, in messages ↔ values; `leman_core.wire.convert` says what is raised.
+See `leman_core.wire.convert` for the guarantees and errors.
 """
 
 from __future__ import annotations
@@ -61,7 +59,7 @@ _COUNTS = sorted(Progress.__dataclass_fields__.keys() - _NOT_COUNTS)
 
 
 def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
-    """`error`: why it failed, as it was raised."""
+    """Convert a job; `error` is the reason of its failure as it was raised."""
     message = jobs_pb2.Job(
         job_id=job.job_id,
         state=jobs_pb2.Job.State.Value(f"STATE_{job.state.value}"),
@@ -99,10 +97,10 @@ def job_to_proto(job: Job, error: LemanError | None) -> jobs_pb2.Job:
 
 
 def filter_from_proto(message: jobs_pb2.JobFilter) -> JobFilter:
-    """Return the filter.
+    """Convert a filter.
 
     Raises:
-        InvalidArgument: UNKNOWN_VALUE – a state that this release does not know; BAD_TIME – a time that is none.
+        InvalidArgument: UNKNOWN_VALUE – a state that this release does not know; BAD_TIME – an invalid time.
     """
     return JobFilter(
         states=frozenset(enum_value(_STATE_FROM, state, "filter.states") for state in message.states),
@@ -160,7 +158,7 @@ def event_to_proto(event: JobEvent) -> jobs_pb2.JobEvent:
 
 
 def update_to_proto(news: JobUpdate) -> jobs_pb2.WatchJobResponse:
-    """Without the job, of which there is one message for all watchers."""
+    """Convert an update without the job, whose message all watchers share."""
     return jobs_pb2.WatchJobResponse(
         sequence=news.sequence, events=map(event_to_proto, news.events), events_missing=news.events_missing
     )
@@ -175,7 +173,7 @@ def row_error_to_proto(error: RowError, *, place_only: bool = False) -> jobs_pb2
 
 
 def examples_from_proto(message: jobs_pb2.GroupJobErrorsRequest) -> int:
-    """Return how many examples of each group are asked for.
+    """Return the requested number of examples of each group.
 
     Raises:
         InvalidArgument: BAD_NUMBER.
@@ -209,7 +207,7 @@ _STATES = {
 
 
 def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewRequest:
-    """Return what is asked of this executor; the planner looks at the rest.
+    """Convert the executor's part of a preview request; the planner reads the rest.
 
     Raises:
         InvalidArgument: BAD_NUMBER, BAD_REQUEST, BAD_ENV.
@@ -244,7 +242,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
 
 
 def preview_to_proto(result: PreviewResult) -> jobs_pb2.PreviewFunctionResponse:
-    """Return what a caller is told."""
+    """Convert the result of a preview."""
     header, record = result.header, result.record
     schema = pa.schema([result.output.field(0).with_name(header.udf.name)]).remove_metadata()
     values, left_out = _values(result)
@@ -288,7 +286,7 @@ def _row(row: TriedRow) -> jobs_pb2.PreviewRow:
 
 
 def _values(result: PreviewResult) -> tuple[bytes, list[str]]:
-    """Return inputs and outputs as one stream, and the names of the columns that are not in it."""
+    """Return inputs and outputs as one Arrow stream, and the names of the columns that are not in it."""
     record, name = result.record, result.header.udf.name
     if record.found is None or not record.found.rows:
         return b"", []

@@ -1,8 +1,7 @@
-"""Calls about a job that another executor has: they are passed on to that one, whose address stands in the job's lease.
+"""Forward calls about a job to the executor that has it, whose address is in the job's lease.
 
-What only the one that has the job can do is done there, and what it alone knows of the job is asked there. A call is
-passed on as its caller's own (`leman_core.server.forwarding`), and once: an executor that was given it so answers
-by itself.
+Only that executor can change the job, and only it has the latest state. A call is forwarded as its caller's own
+(`leman_core.server.forwarding`), and only once: the receiving executor answers by itself.
 """
 
 from __future__ import annotations
@@ -33,25 +32,25 @@ _log = structlog.get_logger(__name__)
 _HERE = "executor"
 _METHODS = jobs_pb2.DESCRIPTOR.services_by_name["JobService"].methods_by_name
 _ENDED = frozenset(jobs_pb2.Job.State.Value(f"STATE_{state.value}") for state in JobState if state.terminal)
-#: Answers that are no word of the executor that has the job: it is away, or is not the one that was meant.
+#: Errors of an executor that is away, or is not the owner of the job.
 _NO_WORD = (
     *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED),
     *(grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.NOT_FOUND),
 )
 _WRONG_PEER = "WRONG_PEER"
-#: Pause before an executor that did not answer is looked for again: another one may have the job by then.
+#: Pause before the owner is looked up again after it did not answer: another executor may have the job by then.
 _AGAIN_SECONDS = 0.5
-#: What is only asked for later news than history has waits no longer.
+#: Timeout of calls that only ask for later news than history has.
 _ASKED_SECONDS = 2.0
-#: What is watched elsewhere and says nothing for so long is looked for again. What continues there is told more often.
+#: Silence after which the owner of a watched job is looked up again. A running job sends messages more often.
 _SILENT_SECONDS = 2.0
-#: Lifetimes of a lease, after which the job of a dead executor was taken over.
+#: Lifetimes of a lease after which the job of a dead executor has been taken over.
 _LIFETIMES = 2.0
 _CHANNELS = 32
 
 
 class JobHolders(Protocol):
-    """What knows who has which job."""
+    """The owners of jobs."""
 
     lease_seconds: float
 
@@ -76,12 +75,12 @@ class WatchMessage(NamedTuple):
 
     message: bytes
     sequence: int
-    #: The job has ended.
+    #: Whether the job has ended.
     over: bool
 
 
 class OtherExecutors:
-    """The other executors of the same databases, for one event loop."""
+    """The other executors of the same databases, on one event loop."""
 
     def __init__(self, settings: Settings, holders: JobHolders) -> None:
         self._settings = settings
@@ -95,14 +94,14 @@ class OtherExecutors:
         context: Context,
         here: Callable[[], Awaitable[ResponseT]],
     ) -> ResponseT:
-        """Return what `here` answers; where another executor has the job, what that one answers.
+        """Return the result of `here`, or of the executor that has the job.
 
-        An executor that does not answer is waited for, until its lease has ended and the job is here, or for as long as
-        its caller waits.
+        While that executor does not answer, retry until its lease has ended and the job is here, or the caller's
+        deadline.
 
         Raises:
-            Unavailable: JOB_ELSEWHERE – another executor has the job, and cannot be asked.
-            LemanError: what `here` or the other executor raises.
+            Unavailable: JOB_ELSEWHERE – another executor has the job, and is unreachable.
+            LemanError: raised by `here` or by the other executor.
         """
         until = time.monotonic() + _LIFETIMES * self._holders.lease_seconds
         while True:
@@ -122,7 +121,7 @@ class OtherExecutors:
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def ask(self, kind: type[ResponseT], request: JobRequestMessage, context: Context) -> ResponseT | None:
-        """Return what the executor that has the job answers; None: there is none, or it does not say at once."""
+        """Return the answer of the executor that has the job, or None if there is none or it is slow."""
         address = await self.owner(request.database, request.job_id, context)
         if address:
             with contextlib.suppress(LemanError, _NoWordError):
@@ -130,19 +129,19 @@ class OtherExecutors:
         return None
 
     async def owner(self, database: str, job_id: str, context: Context) -> str:
-        """Return where the executor is that has the job; empty: there is none that this call could be passed on to."""
+        """Return the address of the executor that has the job; empty: there is none to forward this call to."""
         key = job_key(database, job_id)
         return "" if was_forwarded(context) else await self._holders.holder(key) or ""
 
     async def watch(
         self, address: str, request: jobs_pb2.WatchJobRequest, context: Context, is_here: Callable[[], bool]
     ) -> AsyncGenerator[WatchMessage, None]:
-        """Yield what the executor at an address tells of a job, until the job has ended or that one has it no more.
+        """Yield the messages of the executor at an address, until the job has ended or left that executor.
 
-        One that is silent may be frozen, and its connection open: then the job's lease says who has it.
+        A silent executor may be frozen with its connection open; then the job's lease decides.
 
         Args:
-            is_here: shows whether this executor has the job by now.
+            is_here: Returns whether this executor has the job by now.
         """
         path = path_of(_METHODS["WatchJob"])
         watch: Any = self._channel(address).unary_stream(path)
@@ -153,7 +152,7 @@ class OtherExecutors:
             while True:
                 upcoming = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
-                    # empty: no one can tell
+                    # empty: unknown
                     if is_here() or await self._holders.holder(key) not in ("", address):
                         _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
                         return
@@ -171,13 +170,12 @@ class OtherExecutors:
                 await asyncio.gather(upcoming, return_exceptions=True)
 
     async def cancel(self, database: str, job_ids: list[str], context: Context) -> list[jobs_pb2.Job]:
-        """Ask jobs of other executors to stop; return those that were asked."""
+        """Cancel jobs on other executors; return those that were reached."""
         wanted = (jobs_pb2.CancelJobRequest(database=database, job_id=job_id) for job_id in job_ids)
         answers = await asyncio.gather(*(self.ask(jobs_pb2.CancelJobResponse, asked, context) for asked in wanted))
         return [answer.job for answer in answers if answer is not None]
 
     async def close(self) -> None:
-        """Close the connections."""
         for channel in self._channels.values():
             await channel.close()
 
@@ -187,8 +185,8 @@ class OtherExecutors:
         """Return the answer of the executor at an address.
 
         Raises:
-            _NoWordError: it does not answer, or is not the one that has the job.
-            LemanError: what it refuses the call with.
+            _NoWordError: it does not answer, or does not have the job.
+            LemanError: it refuses the call.
         """
         left: float | None = context.time_remaining()
         method = _METHODS[kind.DESCRIPTOR.name.removesuffix("Response")]
@@ -211,7 +209,7 @@ class OtherExecutors:
 
     def _channel(self, address: str) -> grpc.aio.Channel:
         channel = self._channels.pop(address, None) or channels.open_to(self._settings, address)
-        self._channels[address] = channel  # as the one used last
+        self._channels[address] = channel  # the most recently used one
         if len(self._channels) > _CHANNELS:
             oldest = self._channels.pop(next(iter(self._channels)))
             asyncio.get_running_loop().create_task(oldest.close(grace=_ASKED_SECONDS))
@@ -219,16 +217,16 @@ class OtherExecutors:
 
 
 class _NoWordError(Exception):
-    """The executor that has a job says nothing."""
+    """The executor that has the job does not answer."""
 
 
 def was_forwarded(context: Context) -> bool:
-    """Return whether another executor passed a call on, which took this one for the one that has its job."""
+    """Return whether another executor forwarded a call to this one as the owner of the job."""
     return dict(context.invocation_metadata() or ()).get(FORWARDED_BY) == _HERE
 
 
 def _metadata(context: Context) -> tuple[Pair, ...]:
-    """Return what a call passed on from here carries: it is its caller's, wherever it came in first."""
+    """Return the metadata of a forwarded call: it stays its caller's."""
     caller = current_caller()
     if caller is None:
         raise RuntimeError("a call has no caller")

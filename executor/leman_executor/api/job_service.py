@@ -1,8 +1,6 @@
-"""JobService translates calls, calls the job manager, and translates its answers back, once for each state of a job.
+"""JobService: translate calls, call the job manager, and translate its answers back.
 
-What callers are told about jobs: made once for each state of a job, however many ask.
-
-JobService: translates, calls the job manager, translates back.
+The message of a job is built once for each state, however many callers ask.
 """
 
 from __future__ import annotations
@@ -45,7 +43,7 @@ _MOST_GROUPS = 200
 
 
 class _Known:
-    """A state of a job, as a message and as part of answers."""
+    """A state of a job, as a message and as parts of responses."""
 
     __slots__ = ("job", "message", "parts")
 
@@ -56,17 +54,17 @@ class _Known:
 
 
 class JobMessageCache:
-    """The answers about the jobs that were asked for last.
+    """The messages of recently requested jobs.
 
-    To make the message of a job takes longer than all else in a call, and to copy it into a page not much less. An
-    ended job stays what it is, and all watchers of a running one are given the same object until there is news.
+    Building the message of a job takes longer than the rest of a call, and copying it into a page almost as long. An
+    ended job does not change, and all watchers of a running one get the same object until it changes.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, _Known] = OrderedDict()
 
     def part(self, kind: type[Message], job: Job) -> bytes:
-        """Return a message of this kind as bytes in which `job` or `jobs` is the job, and nothing else is set."""
+        """Return a message of this kind as bytes in which only `job` or `jobs` is set, to the job."""
         known = self._of(job)
         part = known.parts.get(kind)
         if part is None:
@@ -85,7 +83,7 @@ class JobMessageCache:
 
 
 def job_message(job: Job) -> jobs_pb2.Job:
-    """Return a job as its callers see it."""
+    """Return the message of a job."""
     return convert_jobs.job_to_proto(job, None if job.error is None else job_run.from_job_error(job.error))
 
 
@@ -93,12 +91,12 @@ _Result = TypeVar("_Result")
 
 _HEARTBEAT_SECONDS = 10.0
 _LONGEST_WAIT_SECONDS = 60.0
-#: Pause before an executor is asked again whose watch broke.
+#: Pause before a broken watch of another executor is resumed.
 _AGAIN_SECONDS = 1.0
 
 
 class JobServicer(jobs_pb2_grpc.JobServiceServicer):
-    """The RPCs; contracts in `protos/leman/v1/jobs.proto`. Errors are mapped by the server's interceptor."""
+    """The RPCs; contracts in `protos/leman/v1/jobs.proto`. The server's interceptor maps errors."""
 
     def __init__(
         self,
@@ -114,7 +112,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         self._answers = JobMessageCache()
 
     def add_to(self, server: grpc.aio.Server) -> list[str]:
-        """Answer on this server; the full name of what is answered."""
+        """Register with this server, and return the full name of the service."""
         jobs_pb2_grpc.add_JobServiceServicer_to_server(self, server)
         return [jobs_pb2.DESCRIPTOR.services_by_name["JobService"].full_name]
 
@@ -169,11 +167,11 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                         jobs_pb2.WatchJobResponse, [part, convert_jobs.update_to_proto(news).SerializeToString()]
                     )
                     if news.is_last:
-                        return  # before the caller, which has what it wanted, hangs up: that would look like a cancel
+                        return  # before the caller hangs up with its result, which would look like a cancel
                     request.after_sequence = news.sequence
                     goes_on_elsewhere = self._goes_on_elsewhere(news.job)
                     if goes_on_elsewhere and was_forwarded(context):
-                        return  # this process started again, and anyone who passed the call on may have the job by now
+                        return  # this process restarted, and the forwarding executor may have the job by now
                     if goes_on_elsewhere and time.monotonic() >= asked_from:
                         owner = await self._others.owner(request.database, request.job_id, context)
                     if owner:
@@ -189,7 +187,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
                     if message.over:
                         return
                     request.after_sequence = message.sequence
-            asked_from = time.monotonic() + _AGAIN_SECONDS  # the one that told is gone, and may have the lease yet
+            asked_from = time.monotonic() + _AGAIN_SECONDS  # the executor is gone, and may still hold the lease
 
     def _goes_on_elsewhere(self, job: Job) -> bool:
         return not (job.state.terminal or self._manager.has(job.request.database, job.job_id))
@@ -332,7 +330,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
 
 @contextlib.asynccontextmanager
 async def _ended_with_it(work: Awaitable[_Result]) -> AsyncIterator[asyncio.Future[_Result]]:
-    """Runs beside the block, and not longer: anyone who watches may go away at any moment."""
+    """Run `work` for the duration of the block and cancel it on exit."""
     task = asyncio.ensure_future(work)
     try:
         yield task
@@ -357,7 +355,7 @@ def _initiator() -> str:
 
 
 def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:
-    """Return what an update changes, by the job's own names.
+    """Return the changed fields of an update, by the job's own names.
 
     Raises:
         InvalidArgument: BAD_UPDATE_MASK, BAD_LABEL, BAD_NUMBER.
@@ -382,7 +380,7 @@ def _oldest_first(order: int) -> bool:
 
 
 def _check_commit_rows(spec: BackfillSpec) -> None:
-    """Raise InvalidArgument (BAD_REQUEST) where rows cannot be committed before the others of their fragment."""
+    """Raise InvalidArgument (BAD_REQUEST) if rows cannot be committed before the rest of their fragment."""
     with_ = {
         "where": spec.where,
         "failed_only": spec.failed_only,
@@ -400,7 +398,7 @@ def _check_commit_rows(spec: BackfillSpec) -> None:
 
 
 def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
-    """Return what is to be done. The planner checks names, types and the filter."""
+    """Return the requested work. The planner checks names, types and the filter."""
     match request.WhichOneof("request"):
         case "backfill":
             spec = convert_plans.spec_from_proto(request.backfill)

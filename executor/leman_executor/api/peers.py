@@ -1,4 +1,4 @@
-"""The executor's view of the planner and the commit coordinator: domain values in, domain values out."""
+"""Clients of the planner and the commit coordinator: domain values in, domain values out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SETTLED = (
 
 
 class PlannerClient:
-    """The `leman_executor.jobs.job_environment.Planner` that asks the planner over gRPC."""
+    """A `leman_executor.jobs.job_environment.Planner` over gRPC."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._plans = planning_pb2_grpc.PlanningServiceStub(channel)
@@ -141,7 +141,7 @@ class PlannerClient:
 
 
 class CommitClient:
-    """The `leman_executor.jobs.job_environment.Commits` that asks the commit coordinator over gRPC."""
+    """A `leman_executor.jobs.job_environment.Commits` over gRPC."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._commits = commit_pb2_grpc.CommitServiceStub(channel)

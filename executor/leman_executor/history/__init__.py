@@ -1,1 +1,1 @@
-"""What an executor knows of all jobs of a database: their history, their failed rows, their costs."""
+"""The job history of a database: states of jobs, their failed rows and their costs."""

@@ -1,10 +1,7 @@
-"""Pages of a job's failed rows: where each lies in the error store, in which order, and which few places a page reads.
+"""Page and group a job's failed rows by reading only the parts of the error store that have them.
 
-Where each job has failed rows in the error store, by zones of neighbouring rows: a page reads a few of them.
-
-Failed rows of a job, sorted: where each is stored, and pages of what is said of them.
-
-Pages of a job's failed rows: a page reads the few places of the store where its rows are, and no other row.
+Each job's rows are located by zones of neighbouring rows. If a page lies in few zones, it is read from these; otherwise
+the job's rows are listed and sorted once.
 """
 
 from __future__ import annotations
@@ -32,20 +29,20 @@ from leman_core.storage.log_snapshot import Snapshot
 from leman_executor.worker.error_store import errors_uri, open_log
 
 _Numbers = npt.NDArray[np.int64]
-#: Rows of a zone at the most.
+#: Most rows of a zone.
 _ZONE = 1024
-#: So many times a zone is cut where the rows of another append begin; rows without any order are left together.
+#: How often a zone is cut where the rows of another append begin; rows without any order stay together.
 _CUTS = 7
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorZone:
-    """Rows that are stored one behind the other, among them some of one job."""
+    """Consecutive rows of the store, including some of one job."""
 
-    #: The place of the first row, and how many there are, of whichever job.
+    #: The place of the first row, and the number of rows, of any job.
     begin: int
     rows: int
-    #: The lowest and the highest row address among those of the job.
+    #: The lowest and the highest row address of the job's rows.
     lowest: int
     highest: int
 
@@ -60,11 +57,11 @@ class _Fragment:
 class ErrorZones:
     """The zones of one version of the store.
 
-    They are learnt from the jobs and addresses of all rows, once for each fragment; one entry for each zone and job.
+    They are built from the jobs and addresses of all rows, once for each fragment; one entry for each zone and job.
     """
 
     def __init__(self, snapshot: Snapshot, before: ErrorZones | None = None) -> None:
-        """Read the fragments that the zones of an earlier version do not know."""
+        """Read the fragments that the zones of an earlier version lack."""
         self.version = snapshot.version
         sizes = snapshot.fragment_sizes
         known = before._fragments if before is not None else {}
@@ -93,7 +90,7 @@ class ErrorZones:
 
 
 def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) -> None:
-    """Learn the zones of fragments from their rows, in the fragments' order."""
+    """Build the zones of fragments from their rows, in the fragments' order."""
     coming = iter(fragments)
     fragment, at = None, 0
     for batch in batches:
@@ -109,7 +106,7 @@ def _learn(fragments: Sequence[_Fragment], batches: Iterator[pa.RecordBatch]) ->
 
 
 def _stretches(addresses: _Numbers) -> Iterator[tuple[int, int]]:
-    """Yield where stretches of rows begin and end that ascend in one fragment of the table, unless they are many."""
+    """Yield the bounds of runs of rows that ascend in one fragment of the table, unless there are many."""
     cuts = np.flatnonzero((np.diff(addresses) < 0) | (np.diff(addresses >> 32) != 0)) + 1
     marks = [0, *(cuts.tolist() if len(cuts) <= _CUTS else ()), len(addresses)]
     return itertools.pairwise(marks)
@@ -133,35 +130,35 @@ def _extremes(rows: pa.RecordBatch) -> Iterator[tuple[str, int, int]]:
 
 #: (row address, column) of the last row of a page.
 PageKey = tuple[int, str]
-#: The rows of a page, and the place after which the next one begins; None: it was the last.
+#: The rows of a page, and the key after which the next one begins, or None for the last page.
 FailedRowPage = tuple[list[RowError], PageKey | None]
-#: Columns that tell which rows are listed, and in which order.
+#: Columns that select and order the listed rows.
 _TOLD_BY = ("job_id", "column", "row_address", "error_type")
-#: A page that is made without a listing reads so many rows of the store at the most.
+#: Most rows of the store that a page without a listing reads.
 _ROWS_NEAR = 16_384
-msgspec.json.Decoder(RowError)  # at import, in one thread: msgspec crashes where two are the first to need it
+msgspec.json.Decoder(RowError)  # at import, in one thread: msgspec crashes if two threads are the first to need it
 
 
 class PageQuery(NamedTuple):
-    """What is listed: the failed rows of a job."""
+    """A query for the failed rows of a job."""
 
     job_id: str
-    #: Empty: those of all columns.
+    #: Empty: all columns.
     column: str
-    #: Also rows of which only the place is stored.
+    #: Include rows of which only the place is stored.
     all_places: bool
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRowListing:
-    """Failed rows of a job in one version of the store, in the order of row addresses and columns."""
+    """The failed rows of a job in one version of the store, in the order of row addresses and columns."""
 
     snapshot: Snapshot
-    #: The fragments of that version, in their order, and how many rows they have.
+    #: The fragments of that version in order, and their numbers of rows.
     fragments: tuple[str, ...]
     rows_stored: int
     addresses: _Numbers
-    #: As numbers into `names`.
+    #: Indexes into `names`.
     columns: _Numbers
     names: tuple[str, ...]
     #: Where each row is stored.
@@ -169,7 +166,7 @@ class FailedRowListing:
 
     @classmethod
     def empty(cls, snapshot: Snapshot) -> FailedRowListing:
-        """Return that of no rows."""
+        """Return an empty listing."""
         nothing = np.empty(0, np.int64)
         return cls(snapshot, (), 0, nothing, nothing, (), nothing)
 
@@ -182,14 +179,14 @@ class FailedRowListing:
         return next(beyond, end)
 
     def page(self, after: PageKey | None, size: int) -> FailedRowPage:
-        """Return the rows that come after a place."""
+        """Return the rows after a key."""
         begin = self.first_after(after)
         return self._between(begin, min(begin + size, len(self.places)), more=begin + size < len(self.places))
 
     def page_below(self, after: PageKey | None, size: int, bound: int | None) -> FailedRowPage | None:
-        """Return a page of rows with addresses below a bound, which others than these may have; None: they are too few.
+        """Return a page of rows with addresses below a bound, or None if there are too few.
 
-        Without a bound there are no others.
+        Rows at or above the bound may lie elsewhere in the store. Without a bound the listing is complete.
         """
         if bound is None:
             return self.page(after, size)
@@ -207,7 +204,8 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
     """Return the listing of a version.
 
     Args:
-        before: That of an earlier one. Where its fragments are the first of this version, only the others are read.
+        before: The listing of an earlier version. If its fragments come first in this version, only the others are
+            read.
     """
     numbers = snapshot.fragments
     fragments = tuple(numbers)
@@ -221,7 +219,7 @@ def list_failed_rows(snapshot: Snapshot, wanted: PageQuery, before: FailedRowLis
 def page_from_zones(
     snapshot: Snapshot, zones: Sequence[ErrorZone], wanted: PageQuery, after: PageKey | None, size: int
 ) -> FailedRowPage | None:
-    """Return a page from the few zones that have its rows; None: they are many, and a listing is the better way.
+    """Return a page from the few zones that have its rows, or None if they are many and a listing is better.
 
     Args:
         zones: Those with rows of the job, the one with the lowest address first.
@@ -241,7 +239,7 @@ def page_from_zones(
 
 
 def _placed(batches: Iterable[pa.RecordBatch], begin: int) -> Iterator[tuple[pa.RecordBatch, _Numbers]]:
-    """Yield batches that lie one behind the other, each with the places of its rows."""
+    """Yield consecutive batches, each with the places of its rows."""
     for batch in batches:
         yield batch, np.arange(begin, begin + batch.num_rows)
         begin += batch.num_rows
@@ -256,7 +254,7 @@ def _in_zones(snapshot: Snapshot, zones: Sequence[ErrorZone]) -> Iterator[tuple[
 def _with_rows(
     listing: FailedRowListing, read: Iterable[tuple[pa.RecordBatch, _Numbers]], wanted: PageQuery
 ) -> FailedRowListing:
-    """Return a listing with more rows, those of them that are wanted."""
+    """Return a listing extended by the rows that match the query."""
     names = {name: number for number, name in enumerate(listing.names)}
     found = [part for batch, places in read if (part := _wanted(batch, places, wanted, names)) is not None]
     if not found:
@@ -269,7 +267,7 @@ def _with_rows(
 def _wanted(
     batch: pa.RecordBatch, places: _Numbers, wanted: PageQuery, names: dict[str, int]
 ) -> tuple[_Numbers, _Numbers, _Numbers] | None:
-    """Return the addresses, columns and places of the rows that are wanted.
+    """Return the addresses, columns and places of the rows that match the query.
 
     Args:
         names: Gets the names of the columns that are not in it yet.
@@ -292,11 +290,11 @@ def _wanted(
 def _sorted(
     listing: FailedRowListing, names: tuple[str, ...], addresses: _Numbers, columns: _Numbers, places: _Numbers
 ) -> FailedRowListing:
-    """Return the listing with these rows, sorted; of a row that was stored again only the last one is in it.
+    """Return the listing with these rows added and sorted. Of a row that was stored again, only the last copy stays.
 
     Args:
-        listing: Gets them.
-        names: The names of columns that `columns` are numbers of.
+        listing: The listing to extend.
+        names: The names of columns that `columns` are indexes into.
     """
     alphabetical = sorted(range(len(names)), key=names.__getitem__)
     columns = np.argsort(np.array(alphabetical, np.int64))[columns]
@@ -313,25 +311,25 @@ def _sorted(
     )
 
 
-#: Rows whose messages are in memory at once while they are grouped, at up to 2 KB each.
+#: Rows whose messages are in memory while they are grouped, at up to 2 KB each.
 _GROUPED_AT_ONCE = 4096
 
 
 class FailedRowGroupPage(NamedTuple):
     """Some groups of a job's failed rows."""
 
-    #: The largest first, each with rows as examples.
+    #: The largest first, each with example rows.
     groups: Sequence[ErrorGroup[RowError]]
-    #: Groups in all.
+    #: Number of groups.
     total: int
-    #: Rows in all, and those of them that are in no group.
+    #: Number of rows, and of those in no group.
     rows: int
     ungrouped: int
 
 
 @dataclass(frozen=True, slots=True)
 class FailedRowGroups:
-    """Failed rows of a job in one version of the store, by what went wrong; their examples as places."""
+    """The failed rows of a job in one version of the store, grouped by cause; examples are places."""
 
     snapshot: Snapshot
     groups: Sequence[ErrorGroup[int]]
@@ -339,7 +337,7 @@ class FailedRowGroups:
     ungrouped: int
 
     def page(self, begin: int, size: int, examples: int) -> FailedRowGroupPage:
-        """Return groups from one on, with at most so many examples each."""
+        """Return groups from `begin` on, each with at most `examples` rows."""
         chosen = self.groups[begin : begin + size]
         rows = iter(self.snapshot.rows([place for group in chosen for place in group.examples[:examples]]))
         shown = [
@@ -355,7 +353,7 @@ class FailedRowGroups:
 
 
 def group_failed_rows(listing: FailedRowListing) -> FailedRowGroups:
-    """Return the groups of listed rows. Their messages are read a few at a time, their tracebacks not at all."""
+    """Group listed rows. Their messages are read a few at a time, their tracebacks not at all."""
     grouping: ErrorGrouping[int] = ErrorGrouping()
     for begin in range(0, len(listing.places), _GROUPED_AT_ONCE):
         places = listing.places[begin : begin + _GROUPED_AT_ONCE].tolist()
@@ -368,20 +366,20 @@ def group_failed_rows(listing: FailedRowListing) -> FailedRowGroups:
 
 
 _Read = TypeVar("_Read")
-#: Listings that are kept, and the rows in all of them, at 24 bytes each; the last one is kept however long it is.
+#: Listings to keep, and their total rows, at 24 bytes each; the last one is kept whatever its length.
 _LISTINGS = 16
 _ROWS_KEPT = 4_000_000
-#: Groupings that are kept, at a few MB each where no two messages are alike.
+#: Groupings to keep, at a few MB each if all messages differ.
 _GROUPINGS = 4
-#: Of a store with more rows zones are learnt when someone asks for failed rows: it may be no one does.
+#: In a larger store, zones are built on the first request for failed rows, which may never come.
 _ROWS_AHEAD = 5_000_000
 
 
 class FailedRowPages:
     """The failed rows of one database, for any number of threads.
 
-    Of each version it knows in which zones of the store each job has rows; a new one costs a look at its new fragments.
-    A page whose rows lie in few zones is read from there. Where they lie in many, all failed rows of the job are listed
+    For each version of the store it knows in which zones each job has rows; a new version costs a read of its new
+    fragments. A page whose rows lie in few zones is read from these. Otherwise all failed rows of the job are listed
     once, and the last listings are kept.
     """
 
@@ -402,25 +400,25 @@ class FailedRowPages:
     ) -> FailedRowPage:
         """Return a page of the failed rows of a job, each once, as the last attempt left it.
 
-        Pages of a listing that is kept are of the same version of the store, all others of the latest.
+        Pages from a kept listing are of the same version of the store, all others of the latest.
 
         Args:
             column: Empty: the failed rows of all columns.
-            after: The place after which the page begins; None: the first page.
+            after: The key after which the page begins; None: the first page.
             size: The most rows of the page.
-            all_places: Also rows of which nothing but the place is stored.
+            all_places: Include rows of which only the place is stored.
 
         Returns:
-            The rows, and the place after which the next page begins; None: this was the last.
+            The rows, and the key after which the next page begins, or None for the last page.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
+            LemanError: the store cannot be read, see `storage_errors.failed`.
         """
         wanted = PageQuery(job_id, column, all_places)
         return self._mending(lambda: self._page(wanted, after, size))
 
     def _mending(self, read: Callable[[], _Read]) -> _Read:
-        """Return what is read; where a part of the store is damaged, it is set aside, and the rest is read."""
+        """Run a read; if a part of the store is damaged, set that part aside and read the rest."""
         try:
             return read()
         except LemanError:
@@ -451,16 +449,16 @@ class FailedRowPages:
     def groups(self, job_id: str, column: str, begin: int, size: int, examples: int) -> FailedRowGroupPage:
         """Return groups of the failed rows that `page` lists, the largest first.
 
-        Pages after the first are of the version of the store that the first one was of, as long as that is kept.
+        Later pages are of the same version of the store as the first one, while that is kept.
 
         Args:
             column: Empty: the failed rows of all columns.
-            begin: How many groups the pages before had.
+            begin: The number of groups to skip.
             size: The most groups of the page.
             examples: The most rows that are returned of a group.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
+            LemanError: the store cannot be read, see `storage_errors.failed`.
         """
         wanted = PageQuery(job_id, column, all_places=False)
         return self._mending(lambda: self._group_page(wanted, begin, size, examples))
@@ -475,7 +473,7 @@ class FailedRowPages:
         latest = self._latest()
         if latest is None:
             return FailedRowGroupPage([], 0, 0, 0)
-        with self._grouping:  # of many who ask for one grouping, one makes it
+        with self._grouping:  # concurrent callers share one grouping
             kept = self._grouped.get(wanted)
             if kept is None or kept.snapshot.version != latest.version:
                 kept = group_failed_rows(self._listing_for_groups(wanted, latest))
@@ -496,10 +494,10 @@ class FailedRowPages:
                 self._grouped.popitem(last=False)
 
     def warnings(self, job: Job) -> list[str]:
-        """Return what is lost of the failed rows that were stored since a job began, for people.
+        """Return which failed rows are lost that were stored since a job began, as texts.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where that cannot be told.
+            LemanError: the store cannot be read, see `storage_errors.failed`.
         """
         found = self._log.warnings(job.created_at)
         if not found and job.progress.rows_failed and self._latest() is None:
@@ -508,10 +506,10 @@ class FailedRowPages:
         return found
 
     def look_ahead(self) -> None:
-        """Learn where failed rows are stored before someone asks for them, unless they are very many.
+        """Build the zones before the first request, unless the store is very large.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives, where the store cannot be read.
+            LemanError: the store cannot be read, see `storage_errors.failed`.
         """
         self._mending(self._look_ahead)
 
@@ -524,7 +522,7 @@ class FailedRowPages:
         """Delete the failed rows of a job.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_errors.failed`.
         """
         self._mending(lambda: self._log.remove(f"job_id = {sql_quoted(job_id)}"))
         with self._changing:
@@ -544,7 +542,7 @@ class FailedRowPages:
         return latest
 
     def _zones_of(self, latest: Snapshot) -> ErrorZones:
-        with self._learning:  # of many who need them, one learns them
+        with self._learning:  # concurrent callers share one build
             if self._zones is None or self._zones.version != latest.version:
                 self._zones = ErrorZones(latest, self._zones)
             return self._zones
@@ -563,7 +561,7 @@ class FailedRowPages:
         kept = self._find(wanted)
         if kept is not None and kept.snapshot.version == latest.version:
             return kept
-        with self._making:  # of many who ask for one listing, one makes it
+        with self._making:  # concurrent callers share one listing
             kept = self._find(wanted)
             if kept is None or kept.snapshot.version != latest.version:
                 kept = list_failed_rows(latest, wanted, kept)

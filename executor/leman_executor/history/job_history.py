@@ -1,12 +1,7 @@
-"""The job history: a Lance table and its tail, and the one writer of it in a process.
+"""The job history of one database, a Lance table and its tail, and its single writer in a process.
 
-The states of jobs in the tail of a history, as one executor knows them, and what it writes there.
-
-The job history of one database, kept as a Lance table in it.
-
-The one writer of a database's job history in this process; states that come while it writes go out together next.
-
-Those of jobs that had nothing to do may wait for others: an append asks five requests of an object store.
+States that arrive during a write are written together next. States of jobs that had nothing to do may wait longer: an
+append costs five requests to an object store.
 """
 
 from __future__ import annotations
@@ -34,12 +29,12 @@ from leman_core.storage.table_creation import check_conditional_puts
 from leman_executor.history.job_index import JobRecord
 from leman_executor.worker.error_store import errors_uri, open_log
 
-#: After so many objects the tail is folded: anyone who opens the database reads each.
+#: The tail is folded after this many objects: every process that opens the database reads each.
 _FOLD_AFTER = 32
-#: What was seen of the tail so long ago is looked at again before anything is put: no number of an object that was
-#: deleted meanwhile is to be given again.
+#: Age at which a read of the tail is repeated before anything is put: the number of an object that was deleted
+#: meanwhile must not be used again.
 _SEEN_SECONDS = KEPT_SECONDS / 4
-#: Who writes nothing there by itself looks so often, and where anything was ever put there each time.
+#: How often a process that writes nothing to the tail reads it. If anything was ever put there, it is read each time.
 _LOOK_SECONDS = 30.0
 
 
@@ -48,13 +43,13 @@ def _now() -> tuple[float, float]:
 
 
 class HistoryTailCache:
-    """What one executor knows of a tail, and puts there; for one thread at a time.
+    """An executor's view of a tail, and its writes to it; for one thread at a time.
 
-    Where the storage cannot be used, calls raise what `storage_errors.failed` gives.
+    If the storage cannot be used, calls raise the error of `storage_errors.failed`.
 
     Args:
-        begins: new jobs begin here; see `docs/decisions/0048-history-tail.md` for when they may.
-        now: returns the seconds of two clocks: one may have been set, the other one have stood still with the machine.
+        begins: New jobs begin here; see `docs/decisions/0048-history-tail.md` for when they may.
+        now: Returns the seconds of two clocks: one may have been set, the other one may have stopped with the machine.
     """
 
     def __init__(self, database: str, *, begins: bool, now: Callable[[], tuple[float, float]] = _now) -> None:
@@ -68,7 +63,7 @@ class HistoryTailCache:
 
     @property
     def is_seen(self) -> bool:
-        """Whether what is known is new enough to write by it; nothing is put here where no job is or begins."""
+        """Whether the last read is recent enough for a write; without jobs here nothing is put."""
         if self._tail is None:
             return True
         if self._seen_at is None:
@@ -87,17 +82,17 @@ class HistoryTailCache:
 
     @property
     def warnings(self) -> list[str]:
-        """Return what cannot be read, for people."""
+        """Return what cannot be read, as texts."""
         return [entry.damage for entry in self._entries if entry.damage]
 
     def has(self, job_id: str) -> bool:
-        """Return whether states of a job are here: then its next one belongs here, too."""
+        """Return whether states of a job are here: then its next one belongs here too."""
         return job_id in self._jobs
 
     def news(self) -> list[str]:
-        """Return records that were put since the last look.
+        """Return records that were put since the last read.
 
-        Anyone who takes in the table as well looks here first: what is folded meanwhile is in both then.
+        Read the tail before the table: states that are folded in between are then in both, and none is missed.
         """
         if self._tail is None or self._rests():
             return []
@@ -111,22 +106,22 @@ class HistoryTailCache:
         return [record for entry in found for record in entry.records]
 
     def _rests(self) -> bool:
-        """Return whether to look would cost more than it is worth: no one has ever written here."""
+        """Return whether a read is not worth its cost: the tail was never written."""
         if self.begins or self._latest or self._seen_at is None:
             return False
         return self._since(self._seen_at) < _LOOK_SECONDS
 
     def put(self, records: Sequence[str]) -> bool:
-        """Put records after all that is known; False: others were faster, or may have been: look, and try again."""
+        """Put records after all known ones. Return False if another writer may have been faster: read, then retry."""
         return self._put(Entry(self._latest + 1, tuple(records)))
 
     def divided(self, known: Callable[[str], JobRecord]) -> tuple[list[str], list[str]]:
-        """Return the records of jobs that have ended, and those of jobs that go on.
+        """Return the records of ended jobs and those of open jobs.
 
-        Of a deleted job only the word of that is left.
+        Of a deleted job only the record of the deletion is left.
 
         Args:
-            known: returns the state of a job that counts.
+            known: Returns the current state of a job.
         """
         ended: list[str] = []
         open_: list[str] = []
@@ -140,11 +135,11 @@ class HistoryTailCache:
         return ended, open_
 
     def begin_anew(self, records: Sequence[str]) -> bool:
-        """Put an object before which nothing counts, with these records; False: as `put`."""
+        """Put an object with these records that voids all earlier ones; False: as `put`."""
         return self._put(Entry(self._latest + 1, tuple(records), begins=True))
 
     def forget_past(self) -> None:
-        """Delete what does not count any more, if it is old enough."""
+        """Delete voided objects that are old enough."""
         if self._tail is not None and self._entries and self._entries[0].begins:
             self._tail.forget_before(self._entries[0].number)
 
@@ -154,7 +149,7 @@ class HistoryTailCache:
         at = self._now()
         if not self._tail.put(entry.number, entry.records, begins=entry.begins):
             return False
-        if self._since(at) >= _SEEN_SECONDS:  # the machine stood still meanwhile: others may have folded it long ago
+        if self._since(at) >= _SEEN_SECONDS:  # the machine was suspended: others may have folded it long ago
             self._seen_at = None
             return False
         self._take(entry)
@@ -188,7 +183,7 @@ _JOBS = pa.schema(
     ]
 )
 _TIDY_AFTER = 32
-#: How often a state is to be put into the tail where others are faster.
+#: How often putting a state into the tail is tried while other writers are faster.
 _TRIES = 20
 #: A state of a job, and its record.
 _Text = tuple[Job, str]
@@ -197,28 +192,27 @@ _log = structlog.get_logger(__name__)
 
 
 class _Said(NamedTuple):
-    """A state of a job as a row has it."""
+    """A state of a job as stored in a row."""
 
     position: int
     record: JobRecord
 
 
 class JobHistory:
-    """The states of all jobs of a database, one row each. It blocks; any number of threads may call it.
+    """The states of all jobs of a database, one row each. Calls block; any number of threads may call it.
 
-    Several executors may write: which rows count is decided by the order of their appends alone (see `counted`,
-    `log_snapshot.position`), so all who read agree on it.
+    Several executors may write. Only the order of their appends decides which rows count (see `counted`,
+    `log_snapshot.position`), so all readers agree.
 
-    The states that count are kept here, about a kilobyte each, and brought up to date from fragments that were not read
-    before. Damaged parts are set aside, so that the rest can be read, and `warnings` say so. Where the storage cannot
-    be used, calls raise what `storage_errors.failed` gives.
+    The current states are kept in memory, about a kilobyte each, and updated from new fragments. Damaged parts are set
+    aside, so that the rest can be read, and `warnings` list them. If the storage cannot be used, calls raise the error
+    of `storage_errors.failed`.
 
-    All states of a job are in the table, or all in the tail until the job has ended
-    (`leman_core.storage.stored_jobs`).
+    All states of a job are in the table, or all in the tail until the job has ended (`leman_core.storage.stored_jobs`).
 
     Args:
-        has_tail: jobs begin in the tail, where there can be one: no other executor serves the database, and anyone who
-            else reads its history is of this release.
+        has_tail: Jobs may begin in the tail: no other executor serves the database, and every other reader of its
+            history is of this release.
     """
 
     def __init__(self, database: str, *, has_tail: bool = False) -> None:
@@ -232,7 +226,7 @@ class JobHistory:
         self._prepared = False
         self._lock = threading.RLock()
         self._snapshot: Snapshot | None = None
-        #: Names of the fragments that were read, how many rows they have, and what tells each row, by its row id.
+        #: Names of the fragments that were read, their numbers of rows, and the key of each row by its row id.
         self._read: set[str] = set()
         self._rows = 0
         self._hashes = array("q")
@@ -244,13 +238,13 @@ class JobHistory:
 
     @property
     def prepared(self) -> bool:
-        """Whether the tables of jobs and failed rows were there when `prepare` looked."""
+        """Whether the tables of jobs and failed rows existed when `prepare` looked."""
         return self._prepared
 
     def prepare(self) -> None:
-        """Create the tables of jobs and failed rows if there are none.
+        """Create the tables of jobs and failed rows if they do not exist.
 
-        A table of failed rows that cannot be used keeps no job from running: one that has failed rows tries again.
+        A broken table of failed rows does not prevent jobs: a job with failed rows tries again.
         """
         with self._lock:
             if not self._prepared:
@@ -263,14 +257,14 @@ class JobHistory:
                 self._prepared = True
 
     def save(self, job: Job) -> Job:
-        """Append the job's state, and return the one that counts.
+        """Append the job's state, and return the current one.
 
-        That is this one, or one that someone else had written before: an end of the job, or a later attempt.
+        That is this one, or an earlier one by another executor: an end of the job, or a later attempt.
         """
         return self.save_all([job])[0]
 
     def save_all(self, jobs: Sequence[Job]) -> list[Job]:
-        """Save states as `save` does one after the other, in one version."""
+        """Save states in order, in one version."""
         said = [(job, stored_jobs.encode_job(job)) for job in jobs]
         own: dict[JobRecord, Job] = {}
         with self._lock:
@@ -281,7 +275,7 @@ class JobHistory:
         return [own.get(record) or record.job() for record in kept]
 
     def _put_into_tail(self, said: Sequence[_Text], own: dict[JobRecord, Job]) -> Sequence[_Text]:
-        """Write those states that belong into the tail, and return the others."""
+        """Write the states that belong into the tail, and return the others."""
         for _ in range(_TRIES):
             if not self._tail.is_seen:
                 self._catch_up()
@@ -321,14 +315,14 @@ class JobHistory:
         self._count(record)
 
     def find(self, job_id: str) -> Job | None:
-        """Return the state of one job that counts, of a deleted one what is left; None: there is no such job."""
+        """Return the current state of a job, for a deleted one its remains, or None if it does not exist."""
         with self._lock:
             self._catch_up()
             record = self._records.get(job_id)
         return None if record is None else record.job()
 
     def load(self) -> dict[str, Job]:
-        """Return the state of every job that counts, in the order of the jobs' first states."""
+        """Return the current state of every job, in the order of the jobs' first states."""
         with self._lock:
             self._catch_up()
             records = list(self._records.values())
@@ -342,7 +336,7 @@ class JobHistory:
             return news
 
     def warnings(self) -> list[str]:
-        """Return what of the history and of the failed rows was damaged and set aside, for people."""
+        """Return which parts of the history and of the failed rows were damaged and set aside, as texts."""
         with self._lock:
             lost = self._tail.warnings
         return [*self._log.warnings(), *self._errors.warnings(), *lost]
@@ -353,9 +347,9 @@ class JobHistory:
         return self._appended >= _TIDY_AFTER or self._tail.is_long
 
     def tidy(self) -> None:
-        """Merge many files into few, without what was said of jobs that are deleted by now; fold a tail that is long.
+        """Compact the table, drop the states of deleted jobs, and fold a long tail.
 
-        What says that they are deleted stays. Merging holds up neither who writes nor who reads.
+        The records of the deletions stay. Compaction blocks neither writers nor readers.
         """
         with self._lock:
             if self._tail.is_long:
@@ -373,28 +367,29 @@ class JobHistory:
         with self._lock:
             is_ours = self._snapshot is not None and self._snapshot.version == before.version
             if is_ours and before.fragments.keys() <= self._read and before.row_count == after.row_count:
-                self._note_whole(after)  # no one came in between: the same rows in other fragments
+                self._note_whole(after)  # no other write in between: the same rows in other fragments
 
     def forget_past(self) -> None:
         """Remove versions of the table, and objects of the tail, that are no longer needed.
 
-        The former holds up neither who writes nor who reads.
+        The former blocks neither writers nor readers.
         """
         with self._lock:
             self._tail.forget_past()
         self._log.forget_past()
 
     def fold(self) -> None:
-        """Have the table say of jobs that have ended what the tail says, as far as it is known."""
+        """Write the known ended jobs of the tail into the table."""
         with self._lock:
             if self._tail.records:
                 self._fold()
 
     def _fold(self) -> None:
-        """Write what the tail says of ended jobs into the table, then begin it again with the others.
+        """Write the ended jobs of the tail into the table, then restart the tail with the others.
 
-        Who is killed between has both say it, which changes nothing: an end is final. Where the tail was not looked at
-        for long it is looked at first, as nothing could be put behind it: the table would say the same again each time.
+        After a crash in between both have the states, which is harmless, as an end is final. An outdated view of the
+        tail is refreshed first: otherwise nothing could be put after it, and the table would get the same states each
+        time.
         """
         if not self._tail.is_seen:
             self._catch_up()
@@ -414,7 +409,7 @@ class JobHistory:
             return
         self._leftover.clear()
         if before is not None and after is not None and after.version == before.version + 1:
-            self._note_whole(after)  # no one came in between: what is left was read
+            self._note_whole(after)  # no other write in between: the rest was read
         else:
             self._catch_up()
 
@@ -428,7 +423,7 @@ class JobHistory:
         news = self._tail.news()  # before the table: what is folded meanwhile is in both
         try:
             self._catch_up_with_table()
-        finally:  # the tail does not tell them again
+        finally:  # the tail does not return them again
             self._count_all(news)
 
     def _catch_up_with_table(self) -> None:
@@ -445,7 +440,7 @@ class JobHistory:
             self._forget()
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Count the rows that were not read before; all of them again where that is not enough."""
+        """Apply the new rows; if that is not enough, apply all rows again."""
         try:
             if not self._go_on(snapshot):
                 self._forget()
@@ -454,13 +449,13 @@ class JobHistory:
             self._read_apart(snapshot)
 
     def _go_on(self, snapshot: Snapshot) -> bool:
-        """Count the rows that came after those which were read.
+        """Apply the rows that follow those already read.
 
-        Where others compacted, rows that were read lie in new fragments as well: their ids and texts tell them from
-        later ones, and from rows that got their ids after the latest version was lost.
+        After a compaction by another process, old rows lie in new fragments too: their ids and keys distinguish them
+        from later rows, and from rows that got their ids after the latest version was lost.
 
         Returns:
-            False, and nothing is counted, where rows of earlier positions came in, or rows are gone.
+            False, with nothing applied, if rows of earlier positions were added, or rows are gone.
         """
         fragments = snapshot.fragments
         gone = not self._read <= fragments.keys()
@@ -478,13 +473,13 @@ class JobHistory:
         return True
 
     def _read_apart(self, snapshot: Snapshot) -> None:
-        """Read all fragments again, each by itself, and what can be saved of those that are damaged."""
+        """Read all fragments again one by one, and what can be saved of the damaged ones."""
         self._forget()
         fragments = snapshot.fragments
         said = [state for number in fragments.values() for state in self._said_in(snapshot, number)]
         for state in sorted(said, key=lambda state: state.position):
             self._count(state.record)
-        # what was saved is appended again: the next look finds other fragments, and reads all of them
+        # Saved rows are appended again: the next read finds other fragments, and reads all of them.
         self._note_read(snapshot, fragments, len(said))
 
     def _were_read(self, rows: LogRows) -> bool:
@@ -524,7 +519,7 @@ class JobHistory:
     def _said_in(self, snapshot: Snapshot, fragment_id: int) -> list[_Said]:
         try:
             return self._decoded(snapshot.fragment(fragment_id, ["record"]))
-        except UnknownFormat:  # it is whole
+        except UnknownFormat:  # it is intact
             raise
         except LemanError as error:
             return self._decoded(self._log.salvage(snapshot, fragment_id, error, _is_usable))
@@ -556,14 +551,14 @@ def _row(job: Job, record: str) -> dict[str, object]:
     }
 
 
-#: States of jobs in one version at the most.
+#: Most states of jobs in one version.
 _MOST = 500
 #: How long a state that may wait does so, unless another one is written earlier.
 REST_SECONDS = 30.0
 
 
 class HistoryWriter:
-    """The writer of one job history, for one event loop; states of jobs are written in the order in which they come."""
+    """The writer of one job history, on one event loop; states are written in the order in which they arrive."""
 
     def __init__(
         self, history: JobHistory, pool: BlockingPool | PoolOfPlace, rest_seconds: float = REST_SECONDS
@@ -572,7 +567,7 @@ class HistoryWriter:
         self._pool = pool
         self._rest_seconds = rest_seconds
         self._resting: list[Job] = []
-        #: What could rest is not written any more.
+        #: Whether waiting states are dropped, as the history is gone.
         self._gone = False
         self._rest: asyncio.Task[None] | None = None
         self._waiting: list[tuple[Job, asyncio.Future[Job]]] = []
@@ -580,10 +575,10 @@ class HistoryWriter:
         self._tidying: asyncio.Task[None] | None = None
 
     async def save(self, job: Job) -> Job:
-        """Write a state of a job, also where the caller goes away; see `JobHistory.save`.
+        """Write a state of a job, even if the caller is cancelled; see `JobHistory.save`.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_errors.failed`.
         """
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, answer))
@@ -592,9 +587,9 @@ class HistoryWriter:
         return await answer
 
     def save_with_others(self, job: Job) -> None:
-        """Write a state of a job with the next one that `save` is given; after a while, or at the end, by itself.
+        """Write a state of a job with the next `save`, or after a while, or at the end.
 
-        A process that is killed before has not written it.
+        If the process is killed before, the state is lost.
         """
         if self._gone:
             return
@@ -605,7 +600,7 @@ class HistoryWriter:
             self._begin_rest()
 
     def leave_unwritten(self) -> None:
-        """Forget what waits for others, and what comes: the history is gone."""
+        """Drop waiting and later states: the history is gone."""
         self._gone = True
         self._resting.clear()
         if self._rest is not None:
@@ -625,7 +620,7 @@ class HistoryWriter:
             self._writing = asyncio.create_task(self._write())
 
     async def written(self) -> None:
-        """Wait until nothing is to be written; what waits for others is written now."""
+        """Write waiting states now, and wait until all are written."""
         self._write_resting()
         if self._writing is not None:
             await asyncio.wait([self._writing])
@@ -643,17 +638,17 @@ class HistoryWriter:
             batch, self._waiting = self._waiting[:_MOST], self._waiting[_MOST:]
             written = await self._write_batch(rested, batch)
         if self._history.untidy and (self._tidying is None or self._tidying.done()):
-            self._tidying = asyncio.create_task(self._tidy())  # while others are written: it takes a second
+            self._tidying = asyncio.create_task(self._tidy())  # concurrently with other writes: it takes a second
 
     async def _tidy(self) -> None:
         await self._carefully(self._history.tidy, "the job history was not compacted")
         await self._carefully(self._history.forget_past, "versions of the job history were not removed")
 
     async def _write_batch(self, rested: Sequence[Job], batch: Sequence[tuple[Job, asyncio.Future[Job]]]) -> bool:
-        """Return whether it was written; where it was not, what rested does so again."""
+        """Write a batch and return whether that succeeded; if not, the rested states wait again."""
         try:
             kept = await self._pool.run(self._history.save_all, [*rested, *(job for job, _ in batch)])
-        except Exception as error:  # noqa: BLE001 - whatever it is, those that wait must are notified
+        except Exception as error:  # noqa: BLE001 - waiting callers must get any error
             if rested and not self._gone:
                 ids = [job.job_id for job in rested]
                 _log.warning("jobs that had nothing to do are not in the history yet", job_ids=ids, error=str(error))

@@ -1,11 +1,4 @@
-"""The index of a database's jobs: small records, the filter over them, and orders by id, request and age.
-
-A state of a job as an executor keeps it for every job of a database: small, and quick to find and to filter by.
-
-Which jobs a caller means, and which page of them.
-
-The jobs of one database as this executor knows them: by id, by request and by age, of a table or in a state.
-"""
+"""An index of a database's jobs in memory: small records by id, request and age, and the filter over them."""
 
 from __future__ import annotations
 
@@ -22,18 +15,18 @@ from leman_core.model.plan import BackfillSpec
 from leman_core.storage import stored_jobs
 from leman_core.storage.stored_jobs import Asked, CallCost, JobHead
 
-#: Sort key of a job: microseconds since the epoch when it was accepted, and its id.
+#: Sort key of a job: microseconds since the epoch of its acceptance, and its id.
 JobAge = tuple[int, str]
 _NO_LABELS: dict[str, str] = {}
-#: Whole jobs that are kept of those that were asked for last.
+#: Recently requested whole jobs that are kept.
 _DECODED = 4096
 
 
 class JobRecord:
-    """One state of a job: what it is found and filtered by, and the whole of it, as history has it.
+    """One state of a job: the fields that it is found and filtered by, and its stored form.
 
-    Records are compared by identity: another state of the job is another record. What is the same in many of them,
-    such as the name of a table, is one object.
+    Records are compared by identity: another state of the job is another record. Repeated values, such as the name of a
+    table, are shared objects.
     """
 
     __slots__ = (
@@ -70,7 +63,7 @@ class JobRecord:
         self.table = sys.intern(asked.table or asked.view)
         #: The column that it fills; None: it refreshes a view.
         self.column = sys.intern(asked.column) if head.backfill is not None else None
-        #: The columns that it fills, where there are several.
+        #: The columns that it fills, if there are several.
         self.columns = tuple(map(sys.intern, asked.columns))
         self.udf_name = sys.intern(head.udf_name)
         self.udf_version = sys.intern(head.udf_version)
@@ -85,17 +78,17 @@ class JobRecord:
 
     @property
     def filled(self) -> tuple[str, ...]:
-        """Return the columns that it fills; none: it refreshes a view."""
+        """Return the columns that it fills; empty: it refreshes a view."""
         return self.columns or (() if self.column is None else (self.column,))
 
     @classmethod
     def read(cls, record: str, home: str = "") -> JobRecord:
-        """Return what a text of the history says.
+        """Return the record of a text of the history.
 
         Args:
             record: The text.
-            home: The database of that history: the job is one of it, wherever it lay when the text was written. Empty:
-                the one that the text names.
+            home: The database of that history: the job belongs to it, even if the database was moved since. Empty: the
+                one that the text names.
 
         Raises:
             DataLoss: RECORD_DAMAGED.
@@ -108,8 +101,8 @@ class JobRecord:
 
         Args:
             job: The job.
+            record: Its text, if already encoded. An open job changes soon, so it is kept as it is.
             home: See `read`.
-            record: Its text, where that is made already. A job that goes on changes soon: it is kept as it is.
         """
         if job.state.terminal:
             return cls.read(record or stored_jobs.encode_job(job), home)
@@ -117,15 +110,14 @@ class JobRecord:
 
     @property
     def age(self) -> JobAge:
-        """Return the sort key of the job; older jobs come first."""
         return self.created_at, self.job_id
 
     def job(self) -> Job:
-        """Return the whole job: the same object again while it is among those that were asked for last."""
+        """Return the whole job: the same object while it is among the recently requested ones."""
         return self._whole if isinstance(self._whole, Job) else _decoded(self)
 
     def decode(self) -> Job:
-        """Return the whole job, made again unless it goes on."""
+        """Decode the whole job, unless it is open."""
         if isinstance(self._whole, Job):
             return self._whole
         job = stored_jobs.decode_job(self._whole)
@@ -166,31 +158,31 @@ def _head(job: Job) -> JobHead:
 
 
 def _seconds_per_row(cost: CallCost) -> float | None:
-    """Return what a row cost; None: no function was called."""
+    """Return what a row cost, or None if no function was called."""
     spent = cost.udf_seconds + cost.read_seconds
     return spent / cost.rows_evaluated if cost.rows_evaluated and spent else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFilter:
-    """Which jobs are wanted: those for which all holds that is given."""
+    """A filter of jobs; all given conditions must hold."""
 
     tables: frozenset[str] = frozenset()
     states: frozenset[JobState] = frozenset()
-    #: Accepted at this time or later, and before that one, in microseconds since the epoch.
+    #: Accepted at or after this time, and before that one, in microseconds since the epoch.
     accepted_from: int | None = None
     accepted_before: int | None = None
-    #: Backfills of it.
+    #: Backfills of this column.
     column: str = ""
-    #: Asked for by this caller.
+    #: Created by this caller.
     initiator: str = ""
-    #: All of them.
+    #: Jobs with all of these labels.
     labels: Mapping[str, str] = field(default_factory=dict)
-    #: Anything else.
+    #: Any other condition.
     matches: Callable[[JobRecord], bool] | None = None
 
     def wants(self, record: JobRecord) -> bool:
-        """Return whether a job is wanted, as far as more than its age says."""
+        """Return whether a job matches, apart from its age."""
         return (
             (not self.tables or record.table in self.tables)
             and (not self.states or record.state in self.states)
@@ -201,7 +193,7 @@ class JobFilter:
         )
 
     def is_past(self, record: JobRecord, *, oldest_first: bool) -> bool:
-        """Return whether no job from this one on is wanted, as all are too old, or too young."""
+        """Return whether this and all following jobs are too old, or too young."""
         if oldest_first:
             return self.accepted_before is not None and record.created_at >= self.accepted_before
         return self.accepted_from is not None and record.created_at < self.accepted_from
@@ -215,22 +207,22 @@ class JobListing:
     after: JobAge | None = None
     """The last job of the page before; None: the first page."""
     most: int | None = None
-    """So many jobs at the most; None: all."""
+    """Most jobs; None: all."""
     oldest_first: bool = False
-    """The order; otherwise the newest come first."""
+    """The order; by default the newest come first."""
 
 
 _age = attrgetter("age")
-#: What a list of records has in common: everything (None), a table, or a state.
+#: What the records of a list share: nothing (None), a table, or a state.
 _Shared = str | JobState | None
 
 
 class KnownJobs:
-    """The known jobs of one database, for one event loop; a job keeps its request, its table and its age.
+    """The known jobs of one database, on one event loop; a job keeps its request, its table and its age.
 
-    The records lie in lists by age: one of all, one for each table, one for each state. A filter goes through the
-    shortest that holds all it wants, so that what it costs follows what it finds, unless tables and states are many
-    and what is in both is rare.
+    The records lie in lists by age: one of all, one for each table, one for each state. A filter reads the shortest
+    list that contains all matches, so its cost follows its result, except when a table and a state are common but rare
+    together.
     """
 
     def __init__(self) -> None:
@@ -246,20 +238,20 @@ class KnownJobs:
         return iter(list(self._jobs.values()))
 
     def get(self, job_id: str) -> Job | None:
-        """Return the job of an id; None: it is not known."""
+        """Return the job of an id, or None."""
         record = self._jobs.get(job_id)
         return None if record is None else record.job()
 
     def of_request(self, request_id: str) -> Job | None:
-        """Return the job that a request made; None: it is not known."""
+        """Return the job that a request created, or None."""
         return self.get(self._requests.get(request_id, ""))
 
     def was_deleted(self, job_id: str) -> bool:
-        """Return whether a job was deleted: its id is never given again."""
+        """Return whether a job was deleted; its id is never used again."""
         return job_id in self._deleted
 
     def put(self, job: Job | JobRecord) -> None:
-        """Keep a job as it stands now; one that was deleted is not known any more, whatever is said of it later."""
+        """Store a job's current state. A deleted job stays unknown, whatever states follow."""
         record = job if isinstance(job, JobRecord) else JobRecord.of(job)
         if record.deleted:
             self._deleted.add(record.job_id)
@@ -276,13 +268,13 @@ class KnownJobs:
         self._jobs[record.job_id] = record
         for shared in _shared(record):
             records = self._lists.setdefault(shared, [])
-            if not records or records[-1].age < record.age:  # as nearly always
+            if not records or records[-1].age < record.age:  # the usual case
                 records.append(record)
             else:
                 bisect.insort(records, record, key=_age)
 
     def drop(self, job_id: str) -> None:
-        """Forget a job that was not made after all, or was deleted."""
+        """Forget a job that was not created after all, or was deleted."""
         record = self._jobs.pop(job_id, None)
         if record is not None:
             self._take_out(record)
@@ -298,18 +290,17 @@ class KnownJobs:
         *,
         oldest_first: bool = False,
     ) -> tuple[list[JobRecord], JobAge | None]:
-        """Return jobs that are wanted, newest first or oldest first.
+        """Return matching jobs, newest first or oldest first.
 
         Args:
-            wanted: Which.
-            after: Only jobs that come after this one; None: from the first on.
-            most: So many at the most; None: all.
-            looks: So many jobs are looked at at the most; None: as many as it takes.
+            wanted: The filter.
+            after: Only jobs after this one; None: from the first on.
+            most: Most jobs returned; None: all.
+            looks: Most jobs examined; None: all.
             oldest_first: The order.
 
         Returns:
-            The jobs, and the last one that was looked at where looking on may find more; None: these are all, or
-            `most` of them.
+            The jobs, and the last job examined if there may be more matches; None: these are all, or `most` of them.
         """
         found: list[JobRecord] = []
         candidates = self._oldest(wanted, after) if oldest_first else self._newest(wanted, after)
@@ -325,13 +316,13 @@ class KnownJobs:
         return found, None
 
     def _newest(self, wanted: JobFilter, after: JobAge | None) -> Iterator[JobRecord]:
-        """Yield the records of the lists that hold all that are wanted, newest first."""
+        """Yield the records of the shortest lists with all matches, newest first."""
         before = min((age for age in (after, _begin(wanted.accepted_before)) if age is not None), default=None)
         sources = [_backwards(records, before) for records in self._narrowest(wanted)]
         return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age, reverse=True)
 
     def _oldest(self, wanted: JobFilter, after: JobAge | None) -> Iterator[JobRecord]:
-        """Yield the records of the lists that hold all that are wanted, oldest first."""
+        """Yield the records of the shortest lists with all matches, oldest first."""
         sources = [_forwards(records, after, _begin(wanted.accepted_from)) for records in self._narrowest(wanted)]
         return sources[0] if len(sources) == 1 else heapq.merge(*sources, key=_age)
 
