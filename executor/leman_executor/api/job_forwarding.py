@@ -152,7 +152,7 @@ class OtherExecutors:
             while True:
                 upcoming = asyncio.ensure_future(call.read())
                 while not (await asyncio.wait((upcoming,), timeout=_SILENT_SECONDS))[0]:
-                    # empty: unknown
+                    # it is empty if unknown
                     if is_here() or await self._holders.holder(key) not in ("", address):
                         _log.info("the executor of a watched job is silent", address=address, job_id=request.job_id)
                         return
