@@ -1,1 +1,1 @@
-"""The service that makes work visible exactly once: a commit queue per table, checks before a commit, group commit."""
+"""The commit coordinator: make work visible exactly once, by commit queues, preconditions and group commits."""

@@ -1,4 +1,4 @@
-"""Puts a commit coordinator together: its servicers, and the commit queues that they share."""
+"""Assemble a commit coordinator: its servicers, and the commit queues that they share."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from leman_core.settings import Settings
 from leman_core.storage.database_registry import DatabaseRegistry
 from leman_internal.v1 import submission_pb2, submission_pb2_grpc
 
-#: Fragments whose outcomes are remembered: some 20 MB.
+#: Fragments whose outcomes are remembered, about 20 MB.
 REMEMBERED = 100_000
 _SERVICES = (
     commit_pb2.DESCRIPTOR.services_by_name["CommitService"].full_name,
@@ -33,12 +33,12 @@ _SERVICES = (
 
 
 def create(settings: Settings, draining: asyncio.Event) -> CommitCoordinator:
-    """Make the commit coordinator; see `leman_core.server.server.Factory`."""
+    """Create the commit coordinator; see `leman_core.server.server.Factory`."""
     return CommitCoordinator(settings, draining)
 
 
 class CommitCoordinator:
-    """The commit coordinator's process. See `leman_core.server.server.Service`."""
+    """The commit coordinator's process, see `leman_core.server.server.Service`."""
 
     def __init__(self, settings: Settings, draining: asyncio.Event) -> None:
         self._limits = Limits(
@@ -75,7 +75,7 @@ class CommitCoordinator:
         return list(_SERVICES)
 
     async def stop(self) -> None:
-        """Wait until running commits are made, then close."""
+        """Wait for running commits, then close."""
         if self._uploads is not None:
             await self._uploads.close()
         if self._reads is not None:

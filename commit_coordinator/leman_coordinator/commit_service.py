@@ -1,12 +1,6 @@
-"""CommitService and CommitSubmissionService: requests and reports <-> protobuf (garbage, verification).
+"""CommitService for callers, and CommitSubmissionService for executors and the planner.
 
-Garbage collections as protobuf.
-
-Verification reports as protobuf.
-
-CommitSubmissionService: the way in which the executor and the planner have things committed.
-
-CommitService: the translation of requests into domain values, and of outcomes into answers.
+Both translate requests and results, including those of garbage collection and verification.
 """
 
 from __future__ import annotations
@@ -49,11 +43,11 @@ _FATE = {fate: _File.Fate.Value(f"FATE_{fate.name}") for fate in Fate}
 
 
 def collection_to_proto(found: Collection, *, include_kept: bool, max_files: int) -> commit_pb2.CollectGarbageResponse:
-    """Return the answer of CollectGarbage.
+    """Convert a garbage collection.
 
     Args:
-        include_kept: Name kept files too, and not the garbage alone.
-        max_files: How many files the answer names at the most; its counts are of all files.
+        include_kept: Include kept files, not only the garbage.
+        max_files: Most files in the response; its counts cover all files.
     """
     removed = {(f.folder, f.name) for f in found.removed}
     counts: dict[tuple[StoredKind, Use, Fate], list[int]] = defaultdict(list)
@@ -108,7 +102,7 @@ _FLAW = {flaw: _Finding.Flaw.Value(f"FLAW_{flaw.name}") for flaw in Flaw}
 
 
 def report_to_proto(found: FindingCounts, resume_token: str, table: str) -> commit_pb2.VerifyDatabaseResponse:
-    """Return one message of VerifyDatabase."""
+    """Convert a report to one message of VerifyDatabase."""
     counts = [
         commit_pb2.VerifiedCount(
             subject=_SUBJECT[subject],
@@ -140,7 +134,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServicer):
-    """The RPC of CommitSubmissionService; its contract stands in protos/leman/internal/v1/submission.proto."""
+    """The RPC of CommitSubmissionService; contract in protos/leman/internal/v1/submission.proto."""
 
     def __init__(
         self, queues: CommitQueues, memory: RequestMemory, draining: asyncio.Event, *, read_whole_files: bool
@@ -168,17 +162,17 @@ class CommitSubmissionServicer(submission_pb2_grpc.CommitSubmissionServiceServic
         )
 
 
-#: Files that an answer of CollectGarbage names, unless asked otherwise, and at the most.
+#: Default and maximum number of files in a response of CollectGarbage.
 FILES_NAMED, MAX_FILES_NAMED = 1000, 10_000
 _READERS = 4
 _COLLECTORS = 2
 _VERIFIERS = 2
-#: One update of indexes takes all threads of Lance's.
+#: One update of indexes uses all threads of Lance.
 _INDEXERS = 2
 
 
 class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
-    """The RPCs of CommitService; their contracts stand in protos/leman/v1/commit.proto."""
+    """The RPCs of CommitService; contracts in protos/leman/v1/commit.proto."""
 
     def __init__(
         self,
@@ -220,7 +214,7 @@ class CommitServicer(commit_pb2_grpc.CommitServiceServicer):
         if record is None:
             raise NotFound(
                 "COMMIT_NOT_FOUND",
-                f"Nothing of request {request_id} is in the history of {uri}: send the request again",
+                f"The history of {uri} has no commit of request {request_id}: send the request again",
                 request_id=request_id,
             )
         return commit_pb2.GetCommitResponse(commit=convert_commits.record_to_proto(record))

@@ -1,4 +1,4 @@
-"""Requests and answers of the coordinator, from and to protobuf."""
+"""Convert requests and results of CommitService and CommitSubmissionService from and to protobuf."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _STATUS = {
 
 
 def forget_etags(message: submission_pb2.SubmitCommitRequest) -> None:
-    """Have all files of a request read whole."""
+    """Remove the ETags of a request, so that all its files are read completely."""
     replaced, filled, delta = message.replace_column, message.fill_placeholders, message.apply_view_delta
     columns = [replaced, *message.replace_columns.columns]
     for replacement in (fragment for column in columns for fragment in column.fragments):
@@ -57,7 +57,7 @@ def forget_etags(message: submission_pb2.SubmitCommitRequest) -> None:
 
 
 def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitRequest:
-    """Return the request that a message asks for.
+    """Convert a request.
 
     Raises:
         InvalidArgument: MISSING_FIELD; BAD_SCHEMA; BAD_FILE_NAME; BAD_NUMBER – negative, or an attempt below 1;
@@ -225,19 +225,19 @@ def _replacement_from_proto(message: submission_pb2.FragmentReplacement) -> Frag
 
 
 def uri_of(text: str) -> str:
-    """Return the uri of a table as commit queues know it.
+    """Return the canonical uri of a table, as commit queues use it.
 
     Raises:
-        InvalidArgument: MISSING_FIELD – the text is empty; else as `leman_core.storage.locations.canonical_table`.
+        InvalidArgument: MISSING_FIELD – the text is empty; else see `leman_core.storage.locations.canonical_table`.
     """
     return canonical_table(required_text(text, "uri"))
 
 
 def uri_of_ref(request: _HasTable) -> str:
-    """Return the uri of the table that a request names, as commit queues know it.
+    """Return the canonical uri of a request's table, as commit queues use it.
 
     Raises:
-        InvalidArgument: MISSING_FIELD – it names none; else as `leman_core.storage.locations.table_uri`.
+        InvalidArgument: MISSING_FIELD – it names none; else see `leman_core.storage.locations.table_uri`.
     """
     if not request.HasField("table"):
         raise InvalidArgument("MISSING_FIELD", "table is missing", field="table")
@@ -256,7 +256,7 @@ def required_text(text: str, field: str) -> str:
 
 
 def outcome_to_proto(outcome: Outcome) -> submission_pb2.FragmentOutcome:
-    """Return what became of one fragment."""
+    """Convert the outcome of one fragment."""
     return submission_pb2.FragmentOutcome(
         fragment_id=outcome.fragment_id,
         status=_STATUS[outcome.status],
@@ -266,7 +266,7 @@ def outcome_to_proto(outcome: Outcome) -> submission_pb2.FragmentOutcome:
 
 
 def record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
-    """Return a commit as the history has it."""
+    """Convert a commit of the history."""
     return commit_pb2.Commit(
         version=record.version,
         request_ids=record.request_ids,
@@ -277,5 +277,5 @@ def record_to_proto(record: CommitRecord) -> commit_pb2.Commit:
 
 
 def schema_change_to_proto(request_id: str, result: CommitResult) -> commit_pb2.Commit:
-    """Return a commit of which the history says no more than what is remembered."""
+    """Convert a remembered schema change, of which the history says no more."""
     return commit_pb2.Commit(version=result.version, request_ids=[request_id], operation=result.operation)

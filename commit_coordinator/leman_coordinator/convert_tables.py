@@ -1,9 +1,4 @@
-"""Requests and answers of TableService, from and to protobuf, with the checks of a new table.
-
-Whether a table can be made under a name, with such columns. Pure.
-
-Requests and answers of TableService, from and to protobuf.
-"""
+"""Convert requests and results of TableService from and to protobuf, and check the names and columns of new tables."""
 
 from __future__ import annotations
 
@@ -34,35 +29,36 @@ from leman_core.storage.locations import check_length, table_uri
 from leman_core.wire.convert_types import schema_from_json, type_from_json
 from leman_core.wire.convert_values import schema_from_bytes
 
-#: File format of a table of which each column's type can be stored; one that needs an earlier one has none of these.
+#: File format with storage for all column types; earlier formats lack some.
 _LATEST_FORMAT = (2, 2)
 _LEMAN = b"leman::"
 
 
 def check_name(name: str, field: str) -> None:
-    """Refuse a name that files, uris or people would trip over.
+    """Refuse an invalid table name.
 
     Raises:
         InvalidArgument: BAD_TABLE_NAME.
     """
     check_length(name, field)
     if not name[:1].isalnum():
-        problem = "it begins with a letter or digit"
+        problem = "it must begin with a letter or digit"
     elif any(c in "/\\:" or not c.isprintable() for c in name):
-        problem = "it has no '/', '\\', ':' or control character"
+        problem = "it may not contain '/', '\\', ':' or control characters"
     else:
         return
-    raise InvalidArgument("BAD_TABLE_NAME", f"'{excerpt(name)}' is no name for a table: {problem}", field=field)
+    raise InvalidArgument("BAD_TABLE_NAME", f"'{excerpt(name)}' is not a valid table name: {problem}", field=field)
 
 
 def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
-    """Return the schema of a new table, without what Leman noted of the table that it was read from.
+    """Return the schema of a new table, without Leman's metadata of the table that it was read from.
 
     Args:
-        field: names the request's field in the error.
+        schema: The requested schema.
+        field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
+        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – a repeated name; BAD_COLUMN_NAME.
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
     checked = checked_names(schema, field)
@@ -72,13 +68,14 @@ def checked_schema(schema: pa.Schema, field: str) -> pa.Schema:
 
 
 def checked_names(schema: pa.Schema, field: str) -> pa.Schema:
-    """Return new columns, without what Leman noted of those that they were read from.
+    """Return new columns, without Leman's metadata of the columns that they were read from.
 
     Args:
-        field: names the request's field in the error.
+        schema: The requested columns.
+        field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – one that stands there twice; BAD_COLUMN_NAME.
+        InvalidArgument: BAD_SCHEMA – no column; BAD_COLUMN – a repeated name; BAD_COLUMN_NAME.
     """
     if not schema.names:
         raise InvalidArgument("BAD_SCHEMA", "There is no column", field=field)
@@ -101,9 +98,9 @@ class Upload:
 
     uri: str
     request_id: str
-    #: Tells it from another one under the same id.
+    #: Digest of the request, to detect reuse of its id.
     body: str
-    #: 0: as the coordinator chooses.
+    #: 0: the coordinator chooses.
     max_rows_per_fragment: int
 
 
@@ -113,13 +110,13 @@ class Merge:
 
     uri: str
     request_id: str
-    #: Tells it from another one under the same id.
+    #: Digest of the request, to detect reuse of its id.
     body: str
     rules: MergeRules
 
 
 def uri_of(table: catalog_pb2.TableRef, field: str = "table") -> str:
-    """Return the uri of the Lance dataset of the table that a request names.
+    """Return the uri of a request's table.
 
     Raises:
         InvalidArgument: BAD_DATABASE, RESERVED_DATABASE, BAD_TABLE_NAME; RESERVED_NAME – a scratch table.
@@ -130,10 +127,10 @@ def uri_of(table: catalog_pb2.TableRef, field: str = "table") -> str:
 
 
 def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
-    """Return what a ReadRows asks for.
+    """Convert a ReadRows request.
 
     Raises:
-        InvalidArgument: BAD_NUMBER, BAD_REQUEST, and what `uri_of` raises.
+        InvalidArgument: BAD_NUMBER, BAD_REQUEST; see also `uri_of`.
     """
     for name in ("limit", "offset", "version", "batch_size"):
         not_negative(getattr(message, name), name)
@@ -162,10 +159,10 @@ def read_from_proto(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
 
 
 def create_from_proto(message: tables_pb2.CreateTableRequest) -> CreateTableRequest:
-    """Return what a CreateTable asks for.
+    """Convert a CreateTable request.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, BAD_TABLE_NAME; what `uri_of` raises.
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, BAD_TABLE_NAME; see also `uri_of`.
         FailedPrecondition: TYPE_NOT_STORABLE.
     """
     check_name(message.table.table, "table.table")
@@ -176,10 +173,10 @@ def create_from_proto(message: tables_pb2.CreateTableRequest) -> CreateTableRequ
 
 
 def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
-    """Return what the first message of an AppendRows says.
+    """Convert the first message of an AppendRows.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_NUMBER, and what `uri_of` raises.
+        InvalidArgument: MISSING_FIELD, BAD_NUMBER; see also `uri_of`.
     """
     if message is None or message.WhichOneof("part") != "header":
         raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
@@ -190,10 +187,10 @@ def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
 
 
 def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
-    """Return what the first message of a MergeRows says.
+    """Convert the first message of a MergeRows.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_COLUMN, and what `uri_of` raises.
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN; see also `uri_of`.
     """
     if message is None or message.WhichOneof("part") != "header":
         raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
@@ -217,7 +214,7 @@ def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
 
 
 def merged_to_proto(result: CommitResult) -> tables_pb2.MergeRowsResponse:
-    """Return the answer to a MergeRows."""
+    """Convert the result of a merge."""
     inserted, updated, deleted = result.merged or (0, 0, 0)
     return tables_pb2.MergeRowsResponse(
         version=result.version, rows_inserted=inserted, rows_updated=updated, rows_deleted=deleted
@@ -225,10 +222,10 @@ def merged_to_proto(result: CommitResult) -> tables_pb2.MergeRowsResponse:
 
 
 def new_values_from_proto(message: tables_pb2.UpdateRowsRequest) -> tuple[dict[str, str], pa.RecordBatch | None]:
-    """Return what an UpdateRows gives to columns: SQL by column, and the same values for all rows.
+    """Return the new values of an UpdateRows: SQL by column, and values that are the same for all rows.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_STREAM; BAD_COLUMN – a column is to have two values.
+        InvalidArgument: MISSING_FIELD, BAD_STREAM; BAD_COLUMN – a column has two values.
     """
     values = _one_row(message.values) if message.values else None
     given = [] if values is None else values.schema.names
@@ -253,10 +250,10 @@ def _one_row(stream: bytes) -> pa.RecordBatch:
 
 
 def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumnsRequest:
-    """Return what an AddPlainColumns asks for.
+    """Convert an AddPlainColumns request.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME; see also `uri_of`.
     """
     given, field = _schema(message)
     schema = checked_names(given, field)
@@ -267,20 +264,20 @@ def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumn
 
 
 def dropped_from_proto(message: tables_pb2.DropColumnsRequest) -> ChangeColumnsRequest:
-    """Return what a DropColumns asks for.
+    """Convert a DropColumns request.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_COLUMN, and what `uri_of` raises.
+        InvalidArgument: MISSING_FIELD, BAD_COLUMN; see also `uri_of`.
     """
     _check_names(list(message.columns))
     return ChangeColumnsRequest(**_changing(message), dropped=tuple(message.columns), force=message.force)
 
 
 def altered_from_proto(message: tables_pb2.AlterPlainColumnsRequest) -> ChangeColumnsRequest:
-    """Return what an AlterPlainColumns asks for.
+    """Convert an AlterPlainColumns request.
 
     Raises:
-        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME, and what `uri_of` raises.
+        InvalidArgument: MISSING_FIELD, BAD_SCHEMA, BAD_COLUMN, BAD_COLUMN_NAME; see also `uri_of`.
     """
     _check_names([column.name for column in message.columns])
     altered = tuple(_altered(column) for column in message.columns)
@@ -316,7 +313,7 @@ def _changing(message: Any) -> dict[str, Any]:
 
 
 def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsRequest) -> tuple[pa.Schema, str]:
-    """Return the schema that a request gives, and the field that it stands in."""
+    """Return the schema of a request, and the name of its field."""
     given = required_text(message.WhichOneof("columns") or "", "schema")
     if given == "schema":
         return schema_from_bytes(message.schema, given), given
@@ -324,7 +321,7 @@ def _schema(message: tables_pb2.CreateTableRequest | tables_pb2.AddPlainColumnsR
 
 
 def bytes_of(message: tables_pb2.AppendRowsRequest | tables_pb2.MergeRowsRequest) -> bytes:
-    """Return what any other message of an AppendRows or a MergeRows brings.
+    """Return the bytes of any message but the first of an AppendRows or a MergeRows.
 
     Raises:
         InvalidArgument: BAD_STREAM – a second header.
@@ -335,7 +332,7 @@ def bytes_of(message: tables_pb2.AppendRowsRequest | tables_pb2.MergeRowsRequest
 
 
 def new_uri_of(message: tables_pb2.RenameTableRequest) -> str:
-    """Return the uri that a table is to get.
+    """Return the new uri of a table.
 
     Raises:
         InvalidArgument: MISSING_FIELD, BAD_TABLE_NAME.
@@ -348,7 +345,7 @@ def new_uri_of(message: tables_pb2.RenameTableRequest) -> str:
 
 
 def not_negative(number: int, field: str) -> int:
-    """Return a number that a request gives.
+    """Return the number, which must not be negative.
 
     Raises:
         InvalidArgument: BAD_NUMBER.

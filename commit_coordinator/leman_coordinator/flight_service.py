@@ -1,11 +1,7 @@
-"""FlightService: Arrow Flight as another way to TableService's rows.
+"""FlightService: Arrow Flight as another way to TableService's rows, see docs/flight.md.
 
-What is said over Arrow Flight, from and to protobuf: descriptors, tickets, commands and answers.
-
-A command, or a ticket, is a message of leman.v1, as its bytes or as its JSON. JSON begins with `{`, which no message of
-protobuf does here.
-
-FlightService: Arrow Flight as another way to TableService's rows. What is asked and promised: docs/flight.md.
+A command, or a ticket, is a message of leman.v1, as bytes or as JSON. JSON begins with `{`, which no valid protobuf
+message does here.
 """
 
 from __future__ import annotations
@@ -42,11 +38,11 @@ from leman_core.server.routes import FLIGHT
 from leman_core.storage.lance_tables import LanceTables
 from leman_core.wire.convert_values import schema_to_bytes
 
-#: Rows of a record batch at the most, unless the caller asks for fewer.
+#: Most rows of a record batch, unless the caller asks for fewer.
 _BATCH_ROWS = 1 << 16
-#: Bytes of one at the most, where it has more than one row: clients in Go take no message of 4 MiB unless told to.
+#: Most bytes of a batch of several rows: by default, clients in Go refuse messages of 4 MiB.
 _BATCH_BYTES = 2 << 20
-#: Of a command in JSON, which takes long to read.
+#: Most bytes of a command in JSON, which is slow to parse.
 _MOST_JSON_BYTES = 1 << 18
 #: Parts of a path: database and table.
 _PATH_PARTS = 2
@@ -56,7 +52,7 @@ _Command = TypeVar("_Command", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class DescriptorRequest:
-    """A request about rows, with the descriptor that asks for it."""
+    """A request for rows, with its descriptor."""
 
     carried: tables_pb2.ReadRowsRequest
     descriptor: Any
@@ -64,7 +60,7 @@ class DescriptorRequest:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """A request about the tables of a database, and how the caller named that."""
+    """A request to list tables, and the caller's name for the database."""
 
     carried: catalog_pb2.ListTablesRequest
     database: str
@@ -72,19 +68,19 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class PutMessage:
-    """One message of a DoPut; the first one carries what the call is about."""
+    """One message of a DoPut; the first one has the descriptor."""
 
     carried: flight_pb2.PutRowsCommand | None
     part: Part
 
 
 def descriptor_from_bytes(raw: bytes) -> DescriptorRequest | Question:
-    """Return what a FlightDescriptor asks for: rows, or what Flight SQL asks about tables.
+    """Parse a FlightDescriptor: a request for rows, or a Flight SQL command.
 
     Raises:
         InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
         Unimplemented: CALL_NOT_OFFERED.
-        DecodeError: the bytes are no FlightDescriptor.
+        DecodeError: the bytes are not a FlightDescriptor.
     """
     descriptor = Flight_pb2.FlightDescriptor.FromString(raw)
     is_command = descriptor.type == Flight_pb2.FlightDescriptor.CMD
@@ -94,41 +90,41 @@ def descriptor_from_bytes(raw: bytes) -> DescriptorRequest | Question:
 
 
 def ticket_from_bytes(raw: bytes) -> tables_pb2.ReadRowsRequest | Question:
-    """Return what a Ticket stands for.
+    """Parse a Ticket.
 
     Raises:
         InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
         Unimplemented: CALL_NOT_OFFERED.
-        DecodeError: the bytes are no Ticket.
+        DecodeError: the bytes are not a Ticket.
     """
     ticket = Flight_pb2.Ticket.FromString(raw).ticket
     return flight_sql.parse_question(ticket) or _checked(ticket, tables_pb2.ReadRowsRequest, "ticket")
 
 
 def listing_from_bytes(raw: bytes) -> Listing:
-    """Return which tables a Criteria means: those of the database that it names.
+    """Parse a Criteria, which names the database to list.
 
     Raises:
         InvalidArgument: BAD_MESSAGE, BAD_REQUEST, MISSING_FIELD.
-        DecodeError: the bytes are no Criteria.
+        DecodeError: the bytes are not a Criteria.
     """
     expression = Flight_pb2.Criteria.FromString(raw).expression
     try:
         database = expression.decode()
     except UnicodeDecodeError:
-        raise InvalidArgument("BAD_MESSAGE", "expression is no text in UTF-8", field="expression") from None
+        raise InvalidArgument("BAD_MESSAGE", "expression is not UTF-8 text", field="expression") from None
     if not database:
-        raise InvalidArgument("MISSING_FIELD", "expression is empty: it names a database", field="expression")
+        raise InvalidArgument("MISSING_FIELD", "expression is empty; name a database", field="expression")
     return Listing(_bounded(catalog_pb2.ListTablesRequest(database=database)), database)
 
 
 def put_from_bytes(raw: bytes) -> PutMessage:
-    """Return a message of a DoPut.
+    """Parse a message of a DoPut.
 
     Raises:
         InvalidArgument: BAD_MESSAGE, BAD_REQUEST.
         Unimplemented: CALL_NOT_OFFERED.
-        DecodeError: the descriptor in it is none.
+        DecodeError: its descriptor is invalid.
     """
     part = arrow_streams.part_of(raw)
     if part.descriptor is None:
@@ -140,19 +136,19 @@ def put_from_bytes(raw: bytes) -> PutMessage:
 
 
 def flight_read_request(message: tables_pb2.ReadRowsRequest) -> ReadRequest:
-    """Return which rows are to be read, in batches as Flight likes them.
+    """Convert a read request, with batch sizes for Flight.
 
     Raises:
-        LemanError: what `read_from_proto` raises.
+        LemanError: raised by `read_from_proto`.
     """
     rows = message.batch_size or _BATCH_ROWS
     return read_from_proto(message).in_batches(rows, _BATCH_BYTES)
 
 
 def flight_info(descriptor: Any, found: Prospect) -> Any:
-    """Return the FlightInfo of rows that can be read; its ticket is good for the version that was found alone.
+    """Return the FlightInfo of readable rows; its ticket is valid only for the version that was found.
 
-    The ticket names the table as the caller did, and not where a link led.
+    The ticket names the table as the caller did, not the target of a link.
     """
     ticket = _command(descriptor, tables_pb2.ReadRowsRequest)
     ticket.version, ticket.where, ticket.incarnation = found.version, found.where, found.incarnation
@@ -168,7 +164,7 @@ def flight_info(descriptor: Any, found: Prospect) -> Any:
 
 
 def answer_flight_info(question: Question) -> Any:
-    """Return the FlightInfo of an answer of Flight SQL; its ticket is the command, and the answer what is then."""
+    """Return the FlightInfo of a Flight SQL command; its ticket is the command, answered when it is read."""
     descriptor = Flight_pb2.FlightDescriptor(type=Flight_pb2.FlightDescriptor.CMD, cmd=question.raw)
     return Flight_pb2.FlightInfo(
         schema=schema_to_bytes(flight_sql.answer_schema(question)),
@@ -180,12 +176,12 @@ def answer_flight_info(question: Question) -> Any:
 
 
 def schema_result(columns: pa.Schema) -> Any:
-    """Return the answer to a GetSchema."""
+    """Return the response of a GetSchema."""
     return Flight_pb2.SchemaResult(schema=schema_to_bytes(columns))
 
 
 def unreadable_flight_info(descriptor: Any) -> Any:
-    """Return the FlightInfo of a table that cannot be read; who asks about it, or reads it, hears why."""
+    """Return the FlightInfo of an unreadable table; a request for its schema or rows returns the reason."""
     return Flight_pb2.FlightInfo(flight_descriptor=descriptor, total_records=-1, total_bytes=-1)
 
 
@@ -195,7 +191,7 @@ def table_descriptor(database: str, table: str) -> Any:
 
 
 def put_result(version: int, rows: int) -> Any:
-    """Return the answer to a DoPut."""
+    """Return the response of a DoPut."""
     result = flight_pb2.PutRowsResult(version=version, rows_added=rows)
     said = json_format.MessageToJson(result, indent=None, always_print_fields_with_no_presence=True)
     return Flight_pb2.PutResult(app_metadata=said.encode())
@@ -235,17 +231,17 @@ def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
         raise InvalidArgument("BAD_MESSAGE", message, field=field) from None
 
 
-#: There are none.
+#: No actions are offered.
 _ACTIONS: tuple[Any, ...] = ()
-#: grpc.aio ends the messages of a call that its caller cancels as those of one that is over, and cancels the handler a
-#: moment later, through a forwarding service as well. Flight has no mark of its own for the end of the rows.
+#: grpc.aio ends the message stream of a cancelled call like a complete one, and cancels the handler a moment later,
+#: also behind a forwarding service. Flight itself has no end mark.
 _CANCELLED_WITHIN_SECONDS = 0.05
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class FlightServicer:
-    """The calls of Arrow Flight, but for Handshake, which every process answers."""
+    """The calls of Arrow Flight, except Handshake, which every process answers."""
 
     def __init__(
         self,
@@ -348,7 +344,7 @@ class FlightServicer:
         return flight_info(descriptor, found)
 
     async def _create(self, command: flight_pb2.PutRowsCommand, first: PutMessage) -> None:
-        """Make the table where there is none."""
+        """Create the table if it does not exist."""
         uri = convert_tables.uri_of(command.table)
         if await self._reads.run(row_commits.made_by, uri) is not None:
             return
@@ -364,7 +360,7 @@ class FlightServicer:
 
 
 def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
-    """Answer the calls of Arrow Flight on this server."""
+    """Serve the calls of Arrow Flight."""
     one, many, both = (
         grpc.unary_unary_rpc_method_handler,
         grpc.unary_stream_rpc_method_handler,
@@ -385,7 +381,7 @@ def add_flight(servicer: FlightServicer, server: grpc.aio.Server) -> None:
 
 
 async def _stream(first: PutMessage, others: AsyncIterator[PutMessage]) -> AsyncGenerator[bytes | memoryview, None]:
-    """Yield the bytes of an Arrow IPC stream, with its end: in Flight that is where a call ends in order."""
+    """Yield the bytes of an Arrow IPC stream, with its end mark: in Flight, that is the regular end of a call."""
     for piece in first.part.pieces():
         yield piece
     async for message in others:

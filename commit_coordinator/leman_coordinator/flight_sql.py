@@ -1,11 +1,7 @@
-"""What Flight SQL asks about databases and tables, and the answers.
+"""Flight SQL's commands about databases and tables, and their answers. See docs/flight.md.
 
-Which databases and tables there are, for anyone who browses them.
-
-What Flight SQL asks about tables, and the answers: which there are, with which columns. See docs/flight.md.
-
-A command of Flight SQL is a `google.protobuf.Any` in a FlightDescriptor; it serves as its own ticket. Catalogs are
-databases, by registered name, path or uri; each has one schema, whose name is empty. SQL itself is not run here.
+A command is a `google.protobuf.Any` in a FlightDescriptor, and its own ticket. Catalogs are databases, by registered
+name, path or uri; each has one schema, whose name is empty. SQL itself is not run.
 """
 
 from __future__ import annotations
@@ -38,16 +34,14 @@ _NOTHING = pa.schema([])
 
 
 class Registry(Protocol):
-    """Where registrations are kept."""
+    """The registry of databases."""
 
-    def read(self) -> Registrations:
-        """Return all registrations."""
-        ...
+    def read(self) -> Registrations: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A table or view. One that cannot be read has no columns, and counts as a table."""
+    """A table or view. If it is unreadable, it has no columns and is listed as a table."""
 
     name: str
     is_view: bool
@@ -55,11 +49,11 @@ class Listed:
 
 
 class Catalogs:
-    """All databases that callers may browse.
+    """The databases that callers may browse.
 
     Args:
         registry: None: no database has a name.
-        roots: where databases may lie.
+        roots: Where databases may lie.
     """
 
     def __init__(self, registry: Registry | None, roots: DatabaseRoots) -> None:
@@ -67,7 +61,7 @@ class Catalogs:
         self._roots = roots
 
     def named(self) -> dict[str, str]:
-        """Return the databases that have names, and their places, in the order of their names.
+        """Return the registered databases and their locations, in the order of their names.
 
         Raises:
             LemanError: the registry cannot be read.
@@ -81,21 +75,21 @@ class Catalogs:
         """Yield the tables and views of a database, in the order of their names.
 
         Args:
-            place: of the database, in its canonical form.
-            wanted: tells by its name whether a table is to be looked at.
+            place: The database's canonical location.
+            wanted: Selects tables by name.
 
         Raises:
-            LemanError: what `LanceTables.list_tables` raises.
+            LemanError: raised by `LanceTables.list_tables`.
         """
         for name in LanceTables().list_tables(place):
             if not name.startswith(SCRATCH_PREFIX) and wanted(name):
                 yield self._look(place, name)
 
     def check_table(self, place: str, name: str) -> None:
-        """Refuse a table that is a link to where callers may read nothing.
+        """Refuse a table that is a link to a location that callers may not read.
 
         Raises:
-            LemanError: what `DatabaseRoots.check_table` raises.
+            LemanError: raised by `DatabaseRoots.check_table`.
         """
         self._roots.check_table(place, name)
 
@@ -123,7 +117,7 @@ _TYPE_PREFIX = "type.googleapis.com/"
 _SCHEMA = ""
 TABLE, VIEW = "TABLE", "VIEW"
 _ESCAPE = "\\"
-#: Names of tables have fewer characters.
+#: Names of tables are shorter.
 _LONGEST_PATTERN = 1000
 _PATTERNS = ("db_schema_filter_pattern", "table_name_filter_pattern")
 
@@ -135,12 +129,12 @@ class Question:
     #: Of one of the types in `_ANSWERS`.
     command: Any
     raw: bytes
-    #: Names the database that is asked about, if any, so that who checks places does so.
+    #: Names the requested database, if any, for the check of locations.
     carried: catalog_pb2.ListTablesRequest
 
 
 def parse_question(raw: bytes) -> Question | None:
-    """Return the command of Flight SQL in the bytes of a descriptor or ticket; None: they are something else.
+    """Parse a Flight SQL command in the bytes of a descriptor or ticket; None: they are something else.
 
     Raises:
         Unimplemented: CALL_NOT_OFFERED.
@@ -195,10 +189,10 @@ def answer_schema(asked: Question) -> pa.Schema:
 
 
 def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
-    """Return the answer. It looks at databases and tables.
+    """Return the answer. Reads databases and tables.
 
     Raises:
-        LemanError: what `Catalogs` raises.
+        LemanError: raised by `Catalogs`.
     """
     _, rows_of = _ANSWERS[asked.command.DESCRIPTOR.name]
     described = answer_schema(asked)
@@ -207,9 +201,9 @@ def answer_question(asked: Question, catalogs: Catalogs) -> pa.Table:
 
 
 def matches_pattern(pattern: str, name: str) -> bool:
-    r"""Return whether a name fits a pattern, in which % is any text and _ any character, and \ takes that from either.
+    r"""Return whether a name matches a pattern: % is any text, _ any character, and \ escapes both.
 
-    It takes at most as many steps as pattern times name has characters, whatever the pattern.
+    Takes at most len(pattern) × len(name) steps.
     """
     parts = re.findall(r"\\.|.", pattern, re.DOTALL)
     at = part = 0
@@ -220,7 +214,7 @@ def matches_pattern(pattern: str, name: str) -> bool:
             part += 1
         elif part < len(parts) and (parts[part] == "_" or parts[part][-1] == name[at]):
             part, at = part + 1, at + 1
-        elif any_text >= 0:  # the last % has one character more
+        elif any_text >= 0:  # the last % matches one character more
             any_text_to += 1
             part, at = any_text + 1, any_text_to
         else:
@@ -236,11 +230,11 @@ def _array(values: Iterable[Any], field: pa.Field) -> pa.Array:
 
 
 def _asked_about(asked: Question, catalogs: Catalogs) -> dict[str, str]:
-    """Return the databases that are asked about, by the name under which they are; and their places."""
+    """Return the requested databases, by the name used in the answer, and their locations."""
     if not asked.command.HasField("catalog"):
         return catalogs.named()
     named = asked.command.catalog
-    return {named: asked.carried.database} if named else {}  # an empty one means: what is in no catalog
+    return {named: asked.carried.database} if named else {}  # an empty name means: without a catalog
 
 
 def _of_catalogs(_asked: Question, catalogs: Catalogs) -> list[tuple[Any, ...]]:
@@ -266,7 +260,7 @@ def _of_tables(asked: Question, catalogs: Catalogs) -> list[tuple[Any, ...]]:
             if command.HasField("catalog"):
                 raise
             _log.warning("a database cannot be listed", database=place, reason=error.reason, error=error.message)
-            continue  # who looks at all databases sees the others
+            continue  # a listing of all databases shows the others
         for table in tables:
             kind = VIEW if table.is_view else TABLE
             if kind in kinds:
@@ -290,19 +284,19 @@ def _fits(command: Any, field: str, name: str) -> bool:
 
 
 def _info() -> dict[int, Any]:
-    """What the server says of itself, by the numbers of Flight SQL's SqlInfo."""
+    """Return the server's properties, by the numbers of Flight SQL's SqlInfo."""
     return {
         0: "Leman",
         1: release.release_version(),
         2: pa.__version__,
-        3: True,  # read only: as far as SQL goes
+        3: True,  # read-only for SQL
         4: False,  # no SQL
         5: False,  # nor Substrait
         8: _Bits(0),  # nor transactions
         9: False,  # nor queries to be cancelled
         513: _ESCAPE,
-        529: "",  # what schemas are called
-        531: "database",  # what catalogs are
+        529: "",  # the term for schemas
+        531: "database",  # the term for catalogs
         532: True,
     }
 
@@ -346,7 +340,7 @@ _ANSWERS: dict[str, tuple[pa.Schema, _Rows]] = {
 
 
 def _union(values: list[Any]) -> pa.Array:
-    """Return values of several types as one column."""
+    """Return values of several types as a union column."""
     places = [{str: 0, bool: 1, int: 2, _Bits: 3}[type(value)] for value in values]
     children = [
         [value for value, at in zip(values, places, strict=True) if at == place] for place in range(len(_VALUE))

@@ -1,4 +1,4 @@
-"""TableService: the translation of requests about tables and rows, and of their results into answers."""
+"""TableService: translate requests for tables and rows, and their results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class TableServicer(tables_pb2_grpc.TableServiceServicer):
-    """The RPCs of TableService; their contracts stand in protos/leman/v1/tables.proto."""
+    """The RPCs of TableService; contracts in protos/leman/v1/tables.proto."""
 
     def __init__(
         self,

@@ -1,17 +1,7 @@
-"""The commit queue of each table, the gate that a removal passes alone, and what is measured of commits.
+"""The commit queues: commit to each table in order, one Lance version for as many waiting requests as possible.
 
-What is measured of commits, and what their traces tell.
-
-The gate of one table: commits pass it together, the removal of the table's files passes it alone.
-
-The commit queue of one table.
-
-Requests that wait while a commit runs become the next commit, with one Lance version for all columns that do not read
-each other.
-
-The commit queues of all tables, one for each table.
-
-What the services of a commit coordinator do while it stops.
+Requests that arrive during a commit become the next commit. It is one version for all columns that do not read each
+other. Removing a table's files excludes its commits (`Gate`). Metrics and traces of commits are recorded here too.
 """
 
 from __future__ import annotations
@@ -67,7 +57,7 @@ from leman_core.telemetry import instruments, tracing
 
 @contextlib.contextmanager
 def measure_request(request: CommitRequest) -> Iterator[Callable[[CommitResult], CommitResult]]:
-    """Measure how long a request takes, and what becomes of its fragments: give the result to the block's value."""
+    """Measure the duration and the outcomes of a request: pass the result to the block's value."""
     begun, reason = time.perf_counter(), INTERNAL_BUG
     try:
         yield _fragments
@@ -86,7 +76,7 @@ def measure_request(request: CommitRequest) -> Iterator[Callable[[CommitResult],
 
 @contextlib.contextmanager
 def spans_of_turn(taken_at: Callable[[], int]) -> Iterator[None]:
-    """Record, where this task is traced, how long a request waits for its turn, and how long that takes.
+    """Record trace spans of a request's waiting time and of its turn.
 
     Args:
         taken_at: Returns when the turn came, in nanoseconds since the epoch; 0: it did not come.
@@ -110,7 +100,10 @@ def _fragments(result: CommitResult) -> CommitResult:
 
 
 class Gate:
-    """A gate for many or for one, on one event loop; who wants to be alone goes before those that come later."""
+    """A lock for many shared users or one exclusive one, on one event loop.
+
+    A waiting exclusive user precedes later users.
+    """
 
     def __init__(self) -> None:
         self._inside = 0
@@ -120,7 +113,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def together(self) -> AsyncIterator[None]:
-        """Enter with others, as soon as no one is alone inside."""
+        """Enter as a shared user, once no exclusive one is inside."""
         async with self._turn:
             self._inside += 1
             self._empty.clear()
@@ -133,7 +126,7 @@ class Gate:
 
     @contextlib.asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Enter alone, as soon as all others have left."""
+        """Enter as the exclusive user, once all others have left."""
         async with self._turn:
             await self._empty.wait()
             yield
@@ -145,7 +138,7 @@ Arguments = ParamSpec("Arguments")
 
 _log = structlog.get_logger(__name__)
 
-#: How often columns are tried to be installed in one version, before they are installed one by one.
+#: How often installing columns in one version is tried before they are installed one by one.
 _TRIES_TOGETHER = 3
 
 
@@ -156,24 +149,24 @@ class Limits:
     version_conflict_max_retries: int = 10
     #: For one table.
     max_queued_requests: int = 256
-    #: A commit queue that is idle for so long ends, and closes its table.
+    #: A commit queue that is idle for this long ends, and closes its table.
     idle_seconds: float = 300.0
     longest_backoff_seconds: float = 1.0
 
 
 @dataclass(slots=True, eq=False)
 class _Ticket:
-    """A request that waits in a commit queue."""
+    """A request in a commit queue."""
 
     request: CommitRequest
     answer: asyncio.Future[CommitResult]
     candidates: Sequence[Candidate] = ()
     prepared: Prepared | None = None
-    #: When its turn came, in nanoseconds since the epoch; 0: it has not come.
+    #: When its turn came, in nanoseconds since the epoch; 0: not yet.
     taken_at: int = 0
 
     def settle(self, incarnation: str) -> None:
-        """Answer the request if there is a decision on every fragment."""
+        """Answer the request if every fragment has a decision."""
         decisions = [c.decision for c in self.candidates]
         if not decisions or any(v is None for v in decisions):
             return
@@ -205,7 +198,7 @@ class _Ticket:
 
 
 class CommitQueue:
-    """The commits of one table, one after the other."""
+    """The commits of one table, in order."""
 
     def __init__(
         self, uri: str, limits: Limits, commits: BlockingPool, checks: FileChecks, view_checks: ViewChecks
@@ -216,20 +209,19 @@ class CommitQueue:
         self._checks = checks
         self._view_checks = view_checks
         self._table: TableHandle | None = None
-        #: That of the table that the last step worked on.
+        #: The incarnation of the table in the last step.
         self._incarnation = ""
         self._queue: list[_Ticket] = []
         self._arrived = asyncio.Event()
         self._open = 0
 
     async def submit(self, request: CommitRequest) -> CommitResult:
-        """Check the files next to the commit queue, wait for the request's turn, and return its result.
+        """Check the files outside the queue, wait for the request's turn, and return its result.
 
         Raises:
             ResourceExhausted: COMMIT_QUEUE_FULL – `max_queued_requests` of this table wait already.
             InvalidArgument: MISSING_FIELD – a replacement names no fragment.
-            LemanError: what else `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto)
-                names.
+            LemanError: see `CommitSubmissionService.SubmitCommit` (protos/leman/internal/v1/submission.proto).
         """
         if self._open >= self._limits.max_queued_requests:
             message = f"{self._open} requests wait for table {self._uri}; try again later"
@@ -258,15 +250,15 @@ class CommitQueue:
 
     @property
     def open(self) -> int:
-        """The number of requests that have no answer."""
+        """The number of unanswered requests."""
         return self._open
 
     def forget_table(self) -> None:
-        """Open the table again for the next request: another one may lie there. Nothing may be in work."""
+        """Reopen the table for the next request, as another one may lie there. No request may be running."""
         self._table = None
 
     async def serve(self) -> None:
-        """Commit what arrives, and return when nothing came for `idle_seconds`."""
+        """Commit what arrives, and return after `idle_seconds` without requests."""
         while True:
             try:
                 async with asyncio.timeout(self._limits.idle_seconds):
@@ -282,7 +274,7 @@ class CommitQueue:
                 ticket.taken_at = now
             try:
                 await self._commit(tickets)
-            except Exception as error:  # noqa: BLE001 -- no one may wait for ever, whatever went wrong
+            except Exception as error:  # noqa: BLE001 -- every waiting caller must get an answer
                 for ticket in tickets:
                     ticket.fail(_failure(error))
 
@@ -304,15 +296,15 @@ class CommitQueue:
                 ticket.settle(self._incarnation)
 
     async def _install(self, turn: Sequence[Candidate]) -> None:
-        """Try until there is a decision on every candidate; each try begins with a look at the table.
+        """Retry until every candidate has a decision; each try begins by reading the table.
 
-        Several columns that cannot be installed in one version are installed one by one.
+        If several columns cannot be installed in one version, they are installed one by one.
         """
         columns = _by_column(turn)
         if len(columns) > 1:
             try:
                 await self._retrying(group_commit.install_candidates, turn, _TRIES_TOGETHER)
-            except Exception as error:  # noqa: BLE001 -- what went wrong shows with the column that it is about
+            except Exception as error:  # noqa: BLE001 -- the error shows again with its column
                 _log.info("columns are committed apart", uri=self._uri, columns=len(columns), error=str(error))
             for column in columns:
                 if any(candidate.decision is None for candidate in column):
@@ -332,11 +324,11 @@ class CommitQueue:
             _close_all(turn, _failure(error))
 
     async def _look_once_more(self, turn: Sequence[Candidate]) -> None:
-        with contextlib.suppress(Exception):  # then it stays unknown
+        with contextlib.suppress(Exception):  # then the outcome stays unknown
             await self._commits.run(self._step, group_commit.decide_without_commit, turn)
 
     async def _do(self, ticket: _Ticket, work: Awaitable[CommitResult]) -> None:
-        """Answer the ticket with what the work returns or raises."""
+        """Answer the ticket with the result or error of the work."""
         try:
             result = await work
             ticket.succeed(replace(result, incarnation=self._incarnation))
@@ -370,9 +362,9 @@ class CommitQueue:
         return await self._repeated(lambda: self._step(step, subject), tries)
 
     async def _repeated(self, work: Callable[[], Result], tries: int = 0) -> Result:
-        """Return what the work returns, tried again while others come between; `tries`: 0 is as often as is set.
+        """Return the result of the work, retried on conflicts with other writers, `tries` times (0: the default).
 
-        After a commit that may have been made, a look that fails tells nothing: it is tried again, too.
+        After a commit that may have been made, a failing read decides nothing, so it is retried too.
         """
         unclear: CommitUnclear | None = None
         async for attempt in AsyncRetrying(
@@ -394,7 +386,7 @@ class CommitQueue:
         raise AssertionError("the loop returns or raises")
 
     def _step(self, step: Callable[[TableHandle, Subject], Result], subject: Subject) -> Result:
-        """Run one step on the open table, in a thread; after any error but a conflict the next one opens it again."""
+        """Run one step on the open table, in a thread; after any error but a conflict the next step reopens it."""
         try:
             self._table = self._table or TableHandle(self._uri)
             result = _without_panics(step, self._table, subject)
@@ -407,7 +399,7 @@ class CommitQueue:
             raise
 
     def _create(self, step: Callable[[Subject], Result], subject: Subject) -> Result:
-        """Make a table, in a thread, and open it: what was open before was another one."""
+        """Create a table, in a thread, and open it: the open one was another table."""
         self._table = None
         result = _without_panics(step, subject)
         self._table = TableHandle(self._uri)
@@ -416,10 +408,10 @@ class CommitQueue:
 
 
 def commit_turns(candidates: Iterable[Candidate]) -> Iterator[list[Candidate]]:
-    """Yield groups that can be one version each, first come first.
+    """Yield groups that can be one version each, in order of arrival.
 
-    A fragment gets one file of each column. No column of a group reads another one: its file rests on the values that
-    the other one replaces.
+    A fragment gets one file of each column. No column of a group reads another one, as its file rests on the values
+    that the other one replaces.
     """
     waiting = list(candidates)
     while waiting:
@@ -443,7 +435,7 @@ class _Together:
         self._left_out: set[tuple[tuple[int, ...], tuple[int, ...]]] = set()
 
     def takes(self, request: ReplaceRequest) -> bool:
-        """Return whether the column is one of them, or can be."""
+        """Return whether the column is among them, or can be added."""
         output, read = request.output.field.field_ids, request.input_field_ids
         if (output, read) in self._left_out:
             return False
@@ -451,7 +443,7 @@ class _Together:
         if known is not None and known.issuperset(read):
             return True
         others = {column: inputs for column, inputs in self._inputs.items() if column != output}
-        # without input_field_ids, what the column reads is not known
+        # Without input_field_ids the inputs of the column are unknown.
         fits = all(
             read and inputs and inputs.isdisjoint(output) and not set(column).intersection(read)
             for column, inputs in others.items()
@@ -473,7 +465,7 @@ def _by_column(turn: Iterable[Candidate]) -> list[list[Candidate]]:
 def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args, **named: Arguments.kwargs) -> Result:
     """Run a step, and raise a panic in Lance's Rust as RuntimeError.
 
-    A panic is no Exception, and would end the commit queue.
+    A panic is not an Exception, and would end the commit queue.
     """
     try:
         return step(*subject, **named)
@@ -486,7 +478,7 @@ def _without_panics(step: Callable[Arguments, Result], *subject: Arguments.args,
 def _check_fragments(request: ReplaceRequest) -> None:
     """Raise InvalidArgument (MISSING_FIELD) for a request without fragments.
 
-    Only decisions on fragments answer a request, so that it would wait for ever.
+    Only decisions on fragments answer a request, so it would wait forever.
     """
     if not request.replacements:
         raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
@@ -500,7 +492,7 @@ def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:
 def _failure(error: Exception) -> LemanError:
     """Return the error that waiting callers get for a failure that does not answer their request.
 
-    COMMIT_UNKNOWN where the commit may have been made, INTERNAL_BUG for everything else, which is logged too.
+    COMMIT_UNKNOWN if the commit may have been made, INTERNAL_BUG for everything else, which is logged too.
     """
     if isinstance(error, CommitUnclear):
         return Unavailable(
@@ -518,7 +510,7 @@ UNBOUNDED = 1 << 40
 
 
 class CommitQueues:
-    """All commit queues of a process: each is made when its table is first written to, and ends when it is idle."""
+    """All commit queues of a process: each is created on the first write to its table, and ends when idle."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -536,10 +528,10 @@ class CommitQueues:
                 return take(await self._queue(request).submit(request))
 
     async def holds(self, uri: str, result: CommitResult) -> bool:
-        """Return whether the table is still there that the answer to a request for `uri` is about.
+        """Return whether the table of a result for `uri` still exists.
 
         Raises:
-            LemanError: what `incarnation_at` raises: it is not known.
+            LemanError: raised by `incarnation_at`: this is unknown.
         """
         place = result.place or uri
         if not result.is_about(place, uri):
@@ -548,13 +540,13 @@ class CommitQueues:
         return now is not None and (not result.incarnation or now == result.incarnation)
 
     def forget(self, uri: str) -> None:
-        """Open a table again for its next request; call it inside `alone`, once the table is gone or another one."""
+        """Reopen a table for its next request; call it inside `alone`, once the table is gone or another one."""
         if uri in self._queues:
             self._queues[uri].forget_table()
 
     @contextlib.asynccontextmanager
     async def alone(self, uri: str) -> AsyncIterator[None]:
-        """Hold back checks and commits of a table while inside: a checked file must not vanish before its commit."""
+        """Block checks and commits of a table inside: a checked file must not vanish before its commit."""
         async with self._gate(uri).alone():
             yield
 
@@ -591,7 +583,7 @@ class CommitQueues:
     async def _serve(self, uri: str, queue: CommitQueue) -> None:
         try:
             await queue.serve()
-        finally:  # no await since the commit queue found itself idle: nothing can have come in between
+        finally:  # no await since the queue was found idle: no request can have arrived
             del self._queues[uri]
 
 

@@ -1,12 +1,6 @@
-"""The requests of callers, their results, and the memory that answers a repeated one.
+"""The requests about tables and views, their results, and the memory that answers a repeated request.
 
-The requests of callers that concern tables and their rows.
-
-The requests of callers that concern views.
-
-The requests of callers, and their results.
-
-The memory of requests: the same request again gets the same answer, also while the first is being worked on.
+A repeated request gets the same answer, even while the first one is running.
 """
 
 from __future__ import annotations
@@ -27,7 +21,7 @@ from leman_core.server.request_messages import check_same_request, same_but_for_
 
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
-    """Read rows; meanings in `ReadRowsRequest` (protos/leman/v1/tables.proto)."""
+    """Read rows; see `ReadRowsRequest` (protos/leman/v1/tables.proto)."""
 
     uri: str
     columns: tuple[str, ...] = ()
@@ -37,29 +31,29 @@ class ReadRequest:
     #: 0: the latest, unless `tag` names one.
     version: int = 0
     tag: str = ""
-    #: 0: as the reader chooses.
+    #: 0: the reader chooses.
     batch_size: int = 0
     with_row_id: bool = False
     with_row_address: bool = False
-    #: That of the table which is meant; empty: whichever is there.
+    #: The expected incarnation of the table; empty: any.
     incarnation: str = ""
-    #: Whether values that no version has yet are shown; then of the latest version alone.
+    #: Whether to include values that are not committed yet; only for the latest version.
     include_checkpointed: bool = False
-    #: Bytes of a record batch at the most, where it has more than one row.
+    #: Most bytes of a record batch with several rows.
     batch_bytes: int = 4 << 20
 
     def in_batches(self, rows: int, size: int) -> ReadRequest:
-        """Return the request for batches of so many rows and bytes."""
+        """Return the request with these limits for batches."""
         return replace(self, batch_size=rows, batch_bytes=size)
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTableRequest:
-    """Make a table without rows."""
+    """Create a table without rows."""
 
     uri: str
     request_id: str
-    #: Tells the request from another one under the same id.
+    #: Digest of the request, to detect reuse of its id.
     body: str
     schema: pa.Schema
     stable_row_ids: bool = True
@@ -67,14 +61,14 @@ class CreateTableRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendRowsRequest:
-    """Add rows that lie in files of the table's data folder already, one file for each new fragment."""
+    """Add rows that are already in files of the table's data folder, one file for each new fragment."""
 
     uri: str
     request_id: str
     body: str
-    #: That of the table for which the files were written.
+    #: The incarnation of the table for which the files were written.
     incarnation: str
-    #: The columns that the files hold, as they were then.
+    #: The columns in the files, as defined when they were written.
     columns: tuple[TableField, ...]
     files: tuple[StagedFile, ...] = field(repr=False)
 
@@ -85,7 +79,7 @@ class AppendRowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRowsRequest:
-    """Delete the rows for which a checked filter is true."""
+    """Delete the rows that match a checked filter."""
 
     uri: str
     request_id: str
@@ -95,7 +89,7 @@ class DeleteRowsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRowsRequest:
-    """Give columns of the rows for which a checked filter is true other values."""
+    """Set new values in the rows that match a checked filter."""
 
     uri: str
     request_id: str
@@ -103,20 +97,20 @@ class UpdateRowsRequest:
     where: str
     #: Column → checked SQL.
     expressions: Mapping[str, str] = field(default_factory=dict)
-    #: Those of their columns that get the time of the call, `now()`.
+    #: Columns that get the time of the call, `now()`.
     clocks: frozenset[str] = frozenset()
-    #: One row: what columns get in every row; None: there are none.
+    #: One row with values for all rows; None: there are none.
     values: pa.RecordBatch | None = field(default=None, repr=False)
 
     @property
     def columns(self) -> frozenset[str]:
-        """Return the columns that get values."""
+        """Return the updated columns."""
         return frozenset(self.expressions).union(() if self.values is None else self.values.schema.names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRules:
-    """What is to become of rows that match, and of those that do not; meanings in `MergeRowsHeader`."""
+    """How a merge treats matched and unmatched rows; see `MergeRowsHeader`."""
 
     on: tuple[str, ...]
     update_matched: bool
@@ -128,14 +122,14 @@ class MergeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MergeRowsRequest:
-    """Bring rows together with those of a table, by rules that were checked."""
+    """Merge rows into a table, by checked rules."""
 
     uri: str
     request_id: str
     body: str
-    #: That of the table for which the rows were taken.
+    #: The incarnation of the table for which the rows were received.
     incarnation: str
-    #: The columns that the rows have, as they were then.
+    #: The columns of the rows, as defined when they were received.
     columns: tuple[TableField, ...]
     rules: MergeRules
     #: A file with an Arrow IPC stream of the rows.
@@ -144,7 +138,7 @@ class MergeRowsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AlteredColumn:
-    """What is to become of a column. None: it stays as it is."""
+    """Changes of a column. None: unchanged."""
 
     name: str
     new_name: str | None = None
@@ -154,7 +148,7 @@ class AlteredColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeColumnsRequest:
-    """Add columns without values, drop or alter columns: one of the three."""
+    """Add columns without values, drop columns, or alter columns: one of the three."""
 
     uri: str
     request_id: str
@@ -162,9 +156,9 @@ class ChangeColumnsRequest:
     added: tuple[pa.Field, ...] = ()
     dropped: tuple[str, ...] = ()
     altered: tuple[AlteredColumn, ...] = ()
-    #: Although others read them.
+    #: Proceed although others read the columns.
     force: bool = False
-    #: What columns a try began with: one that failed unclearly may have done its work.
+    #: The columns before each try: one that failed unclearly may have succeeded.
     before: list[tuple[str, ...]] = field(default_factory=list, compare=False, repr=False)
 
 
@@ -182,7 +176,7 @@ class ViewFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreatePlaceholdersRequest:
-    """Make placeholders, for a view that this request creates or for one that gets them again."""
+    """Create placeholders, for a new view or for an existing one."""
 
     uri: str
     incarnation: str
@@ -192,14 +186,14 @@ class CreatePlaceholdersRequest:
     schema: pa.Schema
     #: 0: the coordinator chooses.
     max_rows_per_fragment: int
-    #: The request creates the view, and has no incarnation and no read version.
+    #: Whether the request creates the view; then it has no incarnation and no read version.
     create: bool
     attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FillPlaceholdersRequest:
-    """Install values of placeholders."""
+    """Install the values of placeholders."""
 
     uri: str
     incarnation: str
@@ -212,7 +206,7 @@ class FillPlaceholdersRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyDeltaRequest:
-    """Bring a view from one version of its source to another."""
+    """Update a view from one version of its source to another."""
 
     uri: str
     incarnation: str
@@ -243,7 +237,7 @@ class ReplaceRequest:
     read_version: int
     output: OutputField
     replacements: tuple[FragmentReplacement, ...]
-    #: Empty: the inputs that the column's metadata names.
+    #: Empty: the inputs in the column's metadata.
     input_field_ids: tuple[int, ...] = ()
     attempt: int = 0
     #: See ReplaceColumn in protos/leman/internal/v1/submission.proto.
@@ -253,13 +247,13 @@ class ReplaceRequest:
 
     @property
     def columns(self) -> tuple[ReplaceRequest, ...]:
-        """Return the request column by column."""
+        """Return one request for each column."""
         return (self, *self.others)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddColumnsRequest:
-    """Add columns without data. `incarnation` empty: whichever table is there."""
+    """Add columns without data. `incarnation` empty: any."""
 
     uri: str
     incarnation: str
@@ -269,7 +263,7 @@ class AddColumnsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindColumnsRequest:
-    """Say which functions compute columns. `incarnation` empty: whichever table is there."""
+    """Bind columns to functions. `incarnation` empty: any."""
 
     uri: str
     incarnation: str
@@ -279,14 +273,14 @@ class BindColumnsRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeginAttemptRequest:
-    """Refuse all earlier attempts at the job, and give the table an incarnation if it has none."""
+    """Fence all earlier attempts at the job, and give the table an incarnation if it has none."""
 
     uri: str
     incarnation: str
     request_id: str
     job_id: str
     attempt: int
-    #: Where given, the identity of `read_version`, see `leman_core.model.view_metadata.version_identity`.
+    #: If given, the identity of `read_version`, see `leman_core.model.view_metadata.version_identity`.
     identity: str = ""
     read_version: int = 0
 
@@ -297,7 +291,7 @@ CommitRequest = (
 
 
 class Status(enum.Enum):
-    """What can become of a fragment. Meanings: `protos/leman/internal/v1/submission.proto`."""
+    """The outcome of a fragment, see `protos/leman/internal/v1/submission.proto`."""
 
     COMMITTED = "committed"
     ALREADY_CURRENT = "already_current"
@@ -306,47 +300,47 @@ class Status(enum.Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one fragment."""
+    """The outcome of one fragment, with details."""
 
     fragment_id: int
     status: Status
     reason: str = ""
     message: str = ""
-    #: The version of the table in which the fragment's file is; 0: not committed.
+    #: The version of the table with the fragment's file; 0: not committed.
     version: int = 0
 
 
-#: Answers that are right whichever table has the name afterwards.
+#: Results that stay valid whichever table has the name afterwards.
 _ENDINGS = frozenset({"DropTable", "DropView"})
 
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """The answer to a request."""
+    """The result of a request."""
 
     #: 0: nothing was committed.
     version: int
     #: In the order of the request's fragments.
     outcomes: tuple[Outcome, ...] = ()
-    #: The name of an operation that has no fragments.
+    #: The name of an operation without fragments.
     operation: str = ""
-    #: How many rows came, went or changed.
+    #: Number of added, deleted or changed rows.
     rows: int = 0
-    #: How long the version took to write, where it was written for this request's fragments; 0: not known.
+    #: How long the version took to write, if it was written for this request's fragments; 0: unknown.
     manifest_seconds: float = field(default=0.0, compare=False)
-    #: Whether it is known that this version has no index.
+    #: Whether this version is known to have no index.
     without_indexes: bool = field(default=False, compare=False)
-    #: How many rows a merge inserted, updated and deleted.
+    #: The number of rows that a merge inserted, updated and deleted.
     merged: tuple[int, ...] = ()
-    #: An earlier call with this request id had committed it already.
+    #: Whether an earlier call with this request id had committed it.
     repeated: bool = False
-    #: Where the table lies that it is about; empty: where the request said.
+    #: The table's location; empty: as in the request.
     place: str = field(default="", compare=False)
-    #: The incarnation of that table; empty: not known.
+    #: The table's incarnation; empty: unknown.
     incarnation: str = field(default="", compare=False)
 
     def is_about(self, uri: str, asked: str) -> bool:
-        """Return whether the answer, to a request for `asked`, is about the table at a place."""
+        """Return whether the result, for a request about `asked`, concerns the table at a location."""
         return self.operation not in _ENDINGS and (self.place or asked) == uri
 
 
@@ -356,14 +350,15 @@ Key = tuple[str, str]
 class RequestMemory:
     """The last requests of one event loop, by table and request id: those of about `capacity` fragments.
 
-    A request that is no longer here, or that came before a restart, is answered from the table: a commit that
-    was made is found there. This memory keeps answers stable; exactly-once does not rest on it.
+    Requests that are forgotten, or came before a restart, are answered from the table, which has their commits. This
+    memory keeps answers stable; exactly-once does not rest on it.
 
-    An answer is one about a table: it is forgotten when the table goes from its place.
+    A result is forgotten when its table is removed from its location.
 
     Args:
-        holds: says whether the table that an answer is about is still there. It is asked before an answer is given
-            again, as others may have dropped the table, or made another one of its name.
+        capacity: Number of fragments.
+        holds: Returns whether the table of a result still exists. It is called before a result is returned again, as
+            others may have dropped or replaced the table.
     """
 
     def __init__(self, capacity: int, holds: Callable[[str, CommitResult], Awaitable[bool]] | None = None) -> None:
@@ -374,10 +369,10 @@ class RequestMemory:
         self._size = 0
 
     async def once(self, key: Key, body: str, work: Callable[[], Coroutine[Any, Any, CommitResult]]) -> CommitResult:
-        """Run `work` once for a key and return its result; it goes on when its callers are cancelled.
+        """Run `work` once for a key and return its result; it continues if its callers are cancelled.
 
-        An error of `work` is raised to all that wait for it, then forgotten: the request may be sent again. Where other
-        rows came under the key and are in work, it waits until it is known what became of them.
+        An error of `work` is raised to all waiting callers and then forgotten, so the request may be retried. If other
+        rows under the key are being processed, wait for their outcome.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
@@ -386,7 +381,7 @@ class RequestMemory:
             answered = await self.known(key, body)
             if answered is not None:
                 return answered[1]
-            if key not in self._running:  # no await since nothing was found: no one can have begun in between
+            if key not in self._running:  # no await since nothing was found, so no other call can have begun
                 task = asyncio.create_task(work())
                 self._running[key] = (body, task)
                 task.add_done_callback(lambda ended: self._settle(key, ended))
@@ -397,7 +392,7 @@ class RequestMemory:
             await asyncio.wait([task])
 
     async def known(self, key: Key, body: str) -> tuple[str, CommitResult] | None:
-        """Return the body and the result of a request that was answered, as far as it is remembered.
+        """Return the body and the result of an answered request, or None if forgotten.
 
         Raises:
             AlreadyExists: REQUEST_ID_REUSED – another body came under this key.
@@ -408,19 +403,19 @@ class RequestMemory:
         return kept
 
     async def ended(self, key: Key) -> CommitResult | None:
-        """Wait for a request if it is in work, and return its result; None: it failed or is not remembered."""
+        """Wait for a running request, and return its result; None: it failed or is forgotten."""
         if key in self._running:
             await asyncio.wait([self._running[key][1]])
         kept = await self._kept(key)
         return kept[1] if kept is not None else None
 
     def forget(self, uri: str) -> None:
-        """Forget the answers about the table at a place, once it is gone from there."""
+        """Forget the results about the table at a location, once it is gone from there."""
         for key in [key for key, (_, result) in self._done.items() if result.is_about(uri, key[0])]:
             self._drop(key)
 
     async def settled(self) -> None:
-        """Wait until nothing is being worked on."""
+        """Wait until no request is running."""
         while self._running:
             await asyncio.wait([task for _, task in self._running.values()])
 

@@ -1,11 +1,7 @@
-"""One try of a group commit, and the checks of staged files before it.
+"""One try of a group commit, and the concurrent checks of staged files before it.
 
-One try of a group commit: look at the latest version, decide about every fragment, install what may be installed.
-
-It runs in a thread, one at a time for a table. A try that fails leaves candidates without a decision; the next try
-looks again.
-
-Checks of the content of staged files, beside the commit queue and several at once.
+A try reads the latest version, decides about every fragment, and installs what may be installed. It runs in a thread,
+one at a time for a table. A failed try leaves candidates undecided; the next one reads the table again.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ from leman_core.server.blocking import BlockingPool
 from leman_core.storage import transactions
 from leman_core.storage.locations import in_object_store
 
-#: How far back the table's history is searched for a request whose files are no longer in the table.
+#: Versions of the table's history that are searched for a request whose files are no longer in the table.
 HISTORY_LIMIT = 256
 
 
@@ -47,26 +43,27 @@ HISTORY_LIMIT = 256
 class Candidate(Item):
     """An item on its way through the commit queue."""
 
-    #: What the check of its content gave.
+    #: The result of checking its content.
     file: InstallableFile | Rejection
-    #: What became of it; None: still open.
+    #: Its outcome; None: undecided.
     decision: Outcome | LemanError | None = None
-    #: How long the version that has it took to write.
+    #: How long its version took to write.
     manifest_seconds: float = 0.0
-    #: Whether it is known that this version has no index.
+    #: Whether the table is known to have no index.
     without_indexes: bool = False
 
 
 def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Install what may be installed in one version, and set the decision of every candidate.
+    """Install what may be installed in one version, and decide about every candidate.
 
     Args:
+        table: The open table.
         candidates: One of the `commit_queue.turns`.
 
     Raises:
-        CommitConflict: Another writer came between; some candidates are still open.
-        CommitUnclear: The commit may have been made; some candidates are still open.
-        LemanError: what `TableHandle.latest` raises.
+        CommitConflict: Another writer came between; some candidates are undecided.
+        CommitUnclear: The commit may have been made; some candidates are undecided.
+        LemanError: raised by `TableHandle.latest`.
     """
     base, ready = _look(table, candidates)
     if not ready:
@@ -97,7 +94,7 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
 
 
 def decide_without_commit(table: TableHandle, candidates: Sequence[Candidate]) -> None:
-    """Set the decisions that need no commit: after an unclear failure the files may be in the table already."""
+    """Make the decisions that need no commit: after an unclear failure the files may be in the table already."""
     _look(table, candidates)
 
 
@@ -105,10 +102,10 @@ def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
     """Add columns without data and return the version of the table that has them.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table is another than the one that the request names.
+        Aborted: TABLE_REPLACED – the table is not the one that the request names.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `TableHandle.latest` and `computed_columns.add_null_columns` raise.
+        LemanError: raised by `TableHandle.latest` and `computed_columns.add_null_columns`.
     """
     version = column_commits.add_null_columns(table, _base(table, request), request.schema)
     crash_point("coordinator.columns_added")
@@ -119,10 +116,10 @@ def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
     """Bind columns to their functions and return the version of the table in which they are bound.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table is another than the one that the request names.
+        Aborted: TABLE_REPLACED – the table is not the one that the request names.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `TableHandle.latest` and `computed_columns.bind_columns` raise.
+        LemanError: raised by `TableHandle.latest` and `computed_columns.bind_columns`.
     """
     return column_commits.bind_columns(table, _base(table, request), request.schema)
 
@@ -131,10 +128,9 @@ def begin_attempt(table: TableHandle, request: BeginAttemptRequest) -> int:
     """Begin an attempt at a job and return a version of the table that refuses earlier attempts.
 
     Raises:
-        Aborted: TABLE_REPLACED – the table is another than the one that the request names, or whose version it
-            identifies.
+        Aborted: TABLE_REPLACED – the table is not the one that the request names, or whose version it identifies.
         FailedPrecondition: ATTEMPT_FENCED – a later attempt has begun.
-        LemanError: what `TableHandle.latest` raises.
+        LemanError: raised by `TableHandle.latest`.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
     """
@@ -176,13 +172,13 @@ def _look(table: TableHandle, candidates: Sequence[Candidate]) -> tuple[Base, li
 
 
 def _past(table: TableHandle, candidates: Sequence[Candidate]) -> dict[int, TableSnapshot]:
-    """Return the older versions that inputs were read from, as far as they are still there."""
+    """Return the older versions that inputs were read from, if they still exist."""
     found = {n: table.past(n) for n in {c.request.inputs_version for c in candidates} if n}
     return {n: snapshot for n, snapshot in found.items() if snapshot is not None}
 
 
 def _file_rejection(table: TableHandle, candidate: Candidate) -> Rejection | None:
-    """Return why the file cannot be installed: by itself, or as a restore brought rows back that it lacks."""
+    """Return why the file cannot be installed: by itself, or because a restore brought back rows that it lacks."""
     if isinstance(candidate.file, Rejection):
         return candidate.file
     lacks, fragment_id = candidate.file.deletions, candidate.replacement.fragment_id
@@ -202,7 +198,7 @@ def _is_rejected(candidate: Candidate) -> bool:
 def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
     """Answer COMMITTED for what the table's history says was committed.
 
-    The first answer to the request may have been lost, and the table may have moved on before it was sent again.
+    The first answer may have been lost, and the table may have changed before the request was retried.
     """
     if not refused:
         return
@@ -222,10 +218,10 @@ def _honour_history(table: TableHandle, refused: Sequence[Candidate]) -> None:
 
 
 def _recheck_inputs(after: Base, installed: Sequence[Candidate]) -> None:
-    """Reject installed files whose inputs others changed between our look and our commit.
+    """Reject installed files whose inputs others changed between our read and our commit.
 
-    Lance, which knows no read set, let both commits pass: such a file is in the table and stale. Its name tells the
-    next plan; the rejection makes that plan come now.
+    Lance has no read set and let both commits pass, so such a file is in the table and stale. Its name shows that to
+    the next plan; the rejection triggers that plan now.
     """
     for candidate in installed:
         rejection = SameInputs().check(after, candidate)
@@ -237,7 +233,7 @@ _log = structlog.get_logger(__name__)
 
 
 class FileChecks:
-    """The checks for one table; at most `width` threads of the pool work on one request."""
+    """Check the files of one table; one request uses at most `width` threads of the pool."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
         self._uri = uri
@@ -248,11 +244,11 @@ class FileChecks:
     async def candidates(self, request: ReplaceRequest) -> Sequence[Candidate]:
         """Check the request's files and return one candidate for each of its fragments, in its order.
 
-        Sizes and digests of the files are noted beside the table, for a later verification. In an object store that is
-        done while they are checked, as neither waits for the other; elsewhere once it is known which are sound.
+        Sizes and digests of the files are noted next to the table, for a later verification. In an object store that
+        happens concurrently with the checks, elsewhere once the valid files are known.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_errors.failed`.
         """
         staged = [replacement.staged for replacement in request.replacements]
         if in_object_store(self._uri) and all(map(table_files.can_be_noted, staged)):

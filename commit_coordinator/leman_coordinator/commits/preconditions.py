@@ -1,8 +1,7 @@
-"""What must hold of a table for a staged file to be right in it. Pure: it looks at a snapshot and touches nothing.
+"""The preconditions for installing a staged file in a table. Pure: they check a snapshot and change nothing.
 
-Lance checks almost none of this: it knows no read set, gives field ids out again, and does not notice a table
-that was made again at the same path. A commit that only retries on conflict loses updates; every try of ours
-begins with these checks.
+Lance checks almost none of this: it has no read set, reuses field ids, and does not notice a table that was recreated
+at the same path. A commit that only retries on conflict loses updates, so every try begins with these checks.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from leman_core.model.table import Fragment, TableField, TableSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a file must not be installed: a stable word, and a sentence for a person."""
+    """Why a file must not be installed: a stable reason, and a sentence for people."""
 
     reason: str
     message: str
@@ -37,13 +36,14 @@ class Item:
 
 
 class Base:
-    """The version of the table that a commit builds on, with the fragments that it touches."""
+    """The version of the table that a commit builds on, with the fragments that it changes."""
 
     def __init__(self, table: TableSnapshot, past: Mapping[int, TableSnapshot] | None = None) -> None:
         """Build the base of a commit.
 
         Args:
-            past: Older versions of the table that requests name, as far as they are still there.
+            table: The latest version.
+            past: Older versions of the table that requests name, if they still exist.
         """
         self.table = table
         self._past = {n: (old, {f.fragment_id: f for f in old.fragments}) for n, old in (past or {}).items()}
@@ -56,7 +56,7 @@ class Base:
     def past(self, item: Item) -> tuple[TableSnapshot, Fragment | None] | None:
         """Return the version that the request's inputs were read from, and the item's fragment in it.
 
-        None where the version is gone.
+        None if the version is gone.
         """
         found = self._past.get(item.request.inputs_version)
         return None if found is None else (found[0], found[1].get(item.replacement.fragment_id))
@@ -67,7 +67,7 @@ class Base:
         return fragment.files_of(item.request.output.field.field_ids) if fragment else ()
 
     def input_ids(self, request: ReplaceRequest) -> frozenset[int] | None:
-        """Return the field ids of the inputs, their children included; None where one is no longer in the table.
+        """Return the field ids of the inputs, including children, or None if one is no longer in the table.
 
         Raises:
             DataLoss: BINDING_DAMAGED – the output column's binding cannot be read.
@@ -90,22 +90,22 @@ class Base:
 
 
 class Precondition(Protocol):
-    """One thing that must hold."""
+    """A condition for installing a file."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
-        """Return why the precondition does not hold; None where it does."""
+        """Return why the precondition does not hold, or None if it does."""
         ...
 
 
 class LatestAttempt:
-    """No later attempt at the job has begun: anyone who asks still has the job."""
+    """No later attempt at the job has begun, so the caller still owns the job."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         return fenced_rejection(base.table, item.request.job_id, item.request.attempt)
 
 
 class SameTable:
-    """The table is the one that was planned from, not another at the same path."""
+    """The table is the one that was planned from, not another one at the same path."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         if base.table.incarnation == item.request.incarnation:
@@ -117,7 +117,7 @@ class SameTable:
 
 
 class SameColumn:
-    """The output column is the planned one: name, field ids, type, and the id minted when it was added."""
+    """The output column is the planned one: name, field ids, type, and column id."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         planned = item.request.output
@@ -152,7 +152,7 @@ class SameColumn:
 
 
 class FragmentExists:
-    """The fragment was neither compacted away nor emptied."""
+    """The fragment was neither compacted nor emptied."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         if base.fragment(item) is not None:
@@ -163,7 +163,7 @@ class FragmentExists:
 
 
 class SameRowCount:
-    """The file has one row for each physical row of the fragment, deleted ones included."""
+    """The file has one row for each physical row of the fragment, including deleted ones."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         fragment, staged = base.fragment(item), item.replacement.staged
@@ -198,7 +198,7 @@ class SameInputs:
 def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
     """Check as `SameInputs`, for a file whose inputs were read from an older version.
 
-    The file has to say so in its name, where the next plan sees that it is not current.
+    The file's name must say so, so that the next plan sees that it is not current.
     """
     version, ids = item.request.inputs_version, item.request.input_field_ids
     found = base.past(item)
@@ -224,7 +224,7 @@ def _of_then(base: Base, item: Item, fragment: Fragment) -> Rejection | None:
 
 
 class SameTarget:
-    """The output column's current file is the one that the plan saw: no one's newer value is overwritten."""
+    """The output column's current file is the one that the plan saw, so no newer value is overwritten."""
 
     def check(self, base: Base, item: Item) -> Rejection | None:
         replaces = item.replacement.replaces
@@ -237,17 +237,17 @@ class SameTarget:
         )
 
 
-#: Checked once for a request: where one fails nothing can be said about single fragments.
+#: Checked once for a request: if one fails, no fragment can be decided.
 REQUEST_CHECKS: tuple[Precondition, ...] = (LatestAttempt(), SameTable(), SameColumn())
 
-#: Checked before it is looked whether an equal file is there already.
+#: Checked before looking for an equal file in the table.
 _CONTENT_CHECKS: tuple[Precondition, ...] = (FragmentExists(), SameRowCount(), SameInputs())
 #: Checked after that.
 _TARGET_CHECKS: tuple[Precondition, ...] = (SameTarget(),)
 
 
 def fenced_rejection(table: TableSnapshot, job_id: str, attempt: int) -> Rejection | None:
-    """Return why an attempt at a job may not change the table any more; None: it may."""
+    """Return why an attempt at a job may not change the table any more, or None."""
     begun = table.attempts.get(job_id, 0)
     if attempt >= begun:
         return None
@@ -259,7 +259,7 @@ def fenced_rejection(table: TableSnapshot, job_id: str, attempt: int) -> Rejecti
 
 
 def refuse_request(base: Base, item: Item) -> LemanError | None:
-    """Return the error with which the item's whole request fails; None: the request may go on."""
+    """Return the error for the item's whole request, or None."""
     rejection = _first(REQUEST_CHECKS, base, item)
     if rejection is None:
         return None
@@ -268,7 +268,7 @@ def refuse_request(base: Base, item: Item) -> LemanError | None:
 
 
 def decide(base: Base, item: Item) -> Outcome | None:
-    """Return what becomes of the item without a commit; None: its file may be installed on this base."""
+    """Return the item's outcome without a commit; None: its file may be installed on this base."""
     fragment_id, file = item.replacement.fragment_id, item.replacement.staged.file
     current = base.current_files(item)
     if current == (file,):

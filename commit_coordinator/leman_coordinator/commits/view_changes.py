@@ -1,10 +1,7 @@
-"""One try of a commit to a view, and the work on it beside the commit queue.
+"""One try of a commit to a view, and its preparation outside the commit queue.
 
-The work on a request about a view beside the commit queue: files are checked, placeholders are written.
-
-One try of a commit to a view, in the table's commit queue: look at the latest version, then refuse or commit.
-
-A try that fails unclearly is followed by another, which finds out first whether the commit was made.
+Preparation checks files and writes placeholders. A try reads the latest version, then refuses or commits. After an
+unclear failure, the next try finds out first whether the commit was made.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ from leman_core.storage.view_data_files import view_rows
 
 Checked = InstallableFile | Rejection
 
-#: So many files of a delta are checked by the commit queue, which has the view open.
+#: Deltas with at most this many files are checked by the commit queue, which has the view open.
 _FEW = 2
 _FEW_BYTES = 32 << 20
 
@@ -70,20 +67,20 @@ class Prepared:
     #: Those of `fragments`, or those of `appended` and then those of `swapped`.
     files: Sequence[Checked] = ()
     evicted: Ids = field(default_factory=lambda: NO_IDS)
-    #: Of the view, where placeholders were made for it; else None.
+    #: The view's schema, if placeholders were written for it.
     schema: pa.Schema | None = None
-    #: Staged, for a view that is created or whose placeholders are made again.
+    #: Staged, for a new view or one whose placeholders are recreated.
     placeholders: Sequence[StagedFile] = ()
-    #: Why the request must be refused, unless it was done already.
+    #: Why the request must be refused, unless it is already committed.
     error: LemanError | None = None
-    #: Whether the files of a delta are still to be looked at.
+    #: Whether the files of a delta are still unchecked.
     late: bool = False
     #: Commits of earlier tries that may have been made: the view may refer to the placeholders.
     unclear: list[CommitUnclear] = field(default_factory=list)
 
 
 class ViewChecks:
-    """The checks for one view; at most `width` threads of the pool work on one request."""
+    """Prepare requests about one view; one request uses at most `width` threads of the pool."""
 
     def __init__(self, uri: str, pool: BlockingPool, width: int) -> None:
         self._uri = uri
@@ -93,8 +90,8 @@ class ViewChecks:
     async def prepared(self, request: ViewRequest) -> Prepared:
         """Check the request's files or write its placeholders, and return it ready for the commit queue.
 
-        Other errors than Unavailable are kept in the result for the commit queue: the answer to the request may have
-        been lost, and its files be gone since.
+        Errors other than Unavailable are kept in the result for the commit queue: the request may be committed already,
+        its answer lost and its files gone.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
@@ -130,10 +127,10 @@ class ViewChecks:
 
 
 def checked_delta(request: ApplyDeltaRequest, checker: ViewFiles) -> Prepared:
-    """Check a delta of few files, one after the other: to open the view again would take longer.
+    """Check a delta of few files one by one: reopening the view would take longer.
 
     Raises:
-        LemanError: as `ViewChecks.prepared`, and what that keeps.
+        LemanError: see `ViewChecks.prepared`, including the errors that it keeps.
     """
     checked = _look_at(checker, request.appended, _columns(checker, "append"))
     checked += _look_at(checker, request.swapped, _columns(checker, "swap"))
@@ -172,7 +169,7 @@ def _evicted(request: ApplyDeltaRequest) -> Ids:
 
 
 def _with_placeholders(request: CreatePlaceholdersRequest) -> Prepared:
-    """Write the placeholders of a view to files, streamed with bounded memory, and the record of its source."""
+    """Stream the placeholders of a view to files with bounded memory, and write the record of its source."""
     if request.create and view_commits.find_view(request.uri) is not None:
         return Prepared(request)
     definition = _definition(request.schema, request.uri)
@@ -200,7 +197,7 @@ def _recorded(view: str, definition: ViewDefinition) -> str:
 
 
 def _read(ids: Iterator[Ids], source: SourceRows) -> Iterator[Ids]:
-    """Pass the ids on; raise Aborted (SOURCE_CHANGED) where files of the source went while they were read."""
+    """Pass the ids on; raise Aborted (SOURCE_CHANGED) if files of the source vanished during the read."""
     try:
         yield from ids
     except Unavailable as error:
@@ -223,19 +220,19 @@ def _definition(schema: pa.Schema, uri: str) -> ViewDefinition:
     return found
 
 
-#: How far back the view's history is searched for a request.
+#: Versions of the view's history that are searched for a request.
 HISTORY_LIMIT = 256
 _LEMAN = b"leman::"
 
 
 def create_new_view(work: Prepared) -> CommitResult:
-    """Create the view, or complete it where this very request made it before.
+    """Create the view, or complete it if this request created it before.
 
     Raises:
-        AlreadyExists: TABLE_EXISTS – there is another table of that name.
-        CommitConflict: Another writer came between, or a table of that name was there and is gone.
-        CommitUnclear: The view may have been made.
-        LemanError: what preparing the request raised.
+        AlreadyExists: TABLE_EXISTS – another table has the name.
+        CommitConflict: Another writer came between, or a table of that name existed and is gone.
+        CommitUnclear: The view may have been created.
+        LemanError: raised by the preparation of the request.
     """
     request = work.request
     made = view_commits.find_view(request.uri)
@@ -255,19 +252,19 @@ def create_new_view(work: Prepared) -> CommitResult:
 
 
 def change_view(table: TableHandle, work: Prepared) -> CommitResult:
-    """Fill placeholders, apply a delta, or make placeholders again.
+    """Fill placeholders, apply a delta, or recreate placeholders.
 
     Raises:
         FailedPrecondition: ATTEMPT_FENCED – a later attempt at the job has begun; for a delta also FRAGMENT_GONE and
             ROW_COUNT_MISMATCH – a fragment is not in the view, or has other rows; and the reason of a refused file.
-        NotFound: FILE_MISSING – a file of a delta is not there.
+        NotFound: FILE_MISSING – a file of a delta does not exist.
         DataLoss: FILE_DAMAGED – a file of a delta is damaged.
-        Aborted: TABLE_REPLACED – the view was dropped and created again; VIEW_CHANGED – it is at another version than
-            the refresh was planned at; VIEW_IS_SET – it has values, and gets no new placeholders.
+        Aborted: TABLE_REPLACED – the view was dropped and created again; VIEW_CHANGED – its version is not the planned
+            one; VIEW_IS_SET – it has values, and gets no new placeholders.
         InvalidArgument: MISSING_FIELD – a fill names no fragment.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what preparing the request and `TableHandle.latest` raise.
+        LemanError: raised by the preparation of the request and by `TableHandle.latest`.
     """
     try:
         if isinstance(work.request, FillPlaceholdersRequest):
@@ -306,7 +303,7 @@ def _change(table: TableHandle, work: Prepared, request: CreatePlaceholdersReque
 
 def _base(table: TableHandle, request: ViewRequest, fragment_ids: Sequence[int] = ()) -> TableSnapshot:
     base = table.latest(fragment_ids)
-    if not base.incarnation:  # its maker died between the two commits that creation takes
+    if not base.incarnation:  # its creator died between the two commits of a creation
         view_commits.complete_creation(request.uri)
         raise _changed(request, base.version)
     refused = fenced_rejection(base, request.job_id, request.attempt)
@@ -327,7 +324,7 @@ def _changed(request: ViewRequest, version: int) -> Aborted:
 
 
 def _done(table: TableHandle, request: ViewRequest) -> int:
-    """Return the version that the request made, as its answer may have been lost; 0: it made none."""
+    """Return the version that the request made, as its answer may have been lost; 0: none."""
     for record in table.records(request.read_version, HISTORY_LIMIT):
         if request.request_id in record.request_ids:
             return record.version
@@ -365,9 +362,9 @@ def _usable(file: Checked) -> InstallableFile:
 
 
 def _check_fragments(table: TableHandle, work: Prepared, request: ApplyDeltaRequest) -> None:
-    """Raise FailedPrecondition where the request does not fit the view's fragments.
+    """Raise FailedPrecondition if the request does not fit the view's fragments.
 
-    The view is at the version that was planned from: what does not fit now is a mistake of the caller.
+    The view is at the planned version, so a mismatch is a mistake of the caller.
     """
     evicted: dict[int, int] = {}
     places = zip(fragments_of(work.evicted).tolist(), offsets_of(work.evicted).tolist(), strict=True)
@@ -447,7 +444,7 @@ def _rejected(file: ViewFile, problem: Rejection) -> Outcome:
 
 
 def _honour_history(table: TableHandle, request: FillPlaceholdersRequest, outcomes: dict[int, Outcome]) -> None:
-    """Answer COMMITTED for what the view's history says was committed, whatever became of the view since."""
+    """Answer COMMITTED for what the view's history says was committed, even if the view has changed since."""
     if all(outcome.status is Status.COMMITTED for outcome in outcomes.values()):
         return
     files = {file.fragment_id: file.staged.file for file in request.fragments}

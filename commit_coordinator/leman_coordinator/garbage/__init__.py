@@ -1,1 +1,1 @@
-"""Finds, judges and removes files that nothing needs any more."""
+"""Find, judge and remove files that nothing needs any more."""

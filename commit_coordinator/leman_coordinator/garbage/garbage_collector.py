@@ -1,4 +1,4 @@
-"""The garbage collection of one table: look, judge, remove."""
+"""The garbage collection of one table."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ _log = structlog.get_logger(__name__)
 
 
 class GarbageCollector:
-    """One garbage collection of a table: call `look` first, then `sweep` while no commit of the table is under way.
+    """One garbage collection of a table: call `look` first, then `sweep` while the table has no running commit.
 
-    It blocks: call it in threads. `older_than` is in seconds; `alone` says that no other coordinator serves the table.
+    Calls block: run them in threads. `older_than` is in seconds; `alone` says that no other coordinator serves the
+    table.
 
     Raises:
-        NotFound: TABLE_NOT_FOUND – there is no such table.
+        NotFound: TABLE_NOT_FOUND – the table does not exist.
         InvalidArgument: BAD_TABLE_NAME – it is a link.
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: see `storage_errors.failed`.
     """
 
     def __init__(self, uri: str, older_than: float, *, alone: bool = True) -> None:
@@ -60,8 +61,8 @@ class GarbageCollector:
     def look(self) -> tuple[int, list[RetentionDecision]]:
         """Return the version of the table, and a decision on each file.
 
-        Files are listed first, then versions are read, then jobs: a file that is written meanwhile, or a job that
-        begins meanwhile, is either not listed or known to be in use.
+        Files are listed first, then versions are read, then jobs. So a file that is written meanwhile, or used by a job
+        that begins meanwhile, is either not listed or known to be in use.
         """
         if is_link(self._uri):
             name = database_and_table(self._uri)[1]
@@ -71,7 +72,7 @@ class GarbageCollector:
                 "garbage of that table by its own database and name",
                 field="table",
             )
-        TableVersions(self._uri)  # no table: no folders to list
+        TableVersions(self._uri)  # if there is no table, there are no folders to list
         files = [
             *self._store.files(),
             *data_folder(self._uri),
@@ -94,7 +95,7 @@ class GarbageCollector:
         return uses.version, decide_retention(inventory)
 
     def sweep(self, decisions: Iterable[RetentionDecision]) -> list[StoredFile]:
-        """Remove the garbage and return what is gone now; stopped anywhere and called again it goes on.
+        """Remove the garbage and yield what is gone; after an interruption, a second call continues.
 
         Data files that a commit after `look` refers to stay.
         """
@@ -110,7 +111,7 @@ class GarbageCollector:
         return gone
 
     def fold_notes(self) -> None:
-        """Merge many notes into one, see `committed_files.fold`; after an error the next collection tries again."""
+        """Merge many notes into one, see `committed_files.fold`; after an error the next collection retries."""
         with contextlib.suppress(LemanError):
             table_files.fold_notes(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 

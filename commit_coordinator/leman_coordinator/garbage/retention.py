@@ -1,11 +1,7 @@
-"""Which files next to a table's data are needed, and which may be deleted. Pure.
+"""Decide which files next to a table's data may be deleted. Pure: the same inventory gives the same decisions.
 
-What the versions of a table refer to, and what its fragments still lack. Pure.
-
-Decisions on what may be deleted beside a table's data. Pure: the same inventory gives the same decisions.
-
-A file goes when nothing can need it any more and it is older than the age asked for. In doubt it stays: a checkpoint
-that stays costs space, one that goes too early costs its rows' computation.
+A file is deleted when nothing can need it and it is older than the requested age. In doubt it stays: a kept checkpoint
+costs space, one deleted too early costs the computation of its rows.
 """
 
 from __future__ import annotations
@@ -51,7 +47,7 @@ class Slot:
     """The place of one fragment's values of a column, and whether it is filled."""
 
     state: SlotState
-    #: The partial column file, where the state is PARTIAL.
+    #: The partial column file, if the state is PARTIAL.
     file: str = ""
 
 
@@ -62,7 +58,7 @@ class Column:
     name: str
     bound: ColumnBinding
     field_ids: tuple[int, ...]
-    #: In parameter order, children included, as the planner has them.
+    #: In parameter order, including children, as the planner has them.
     input_ids: tuple[int, ...]
     family: keys.KeyFamily
 
@@ -72,13 +68,13 @@ SlotId = tuple[str, str, int]
 
 
 class Uses:
-    """What the versions of a table refer to.
+    """The references of a table's versions to files.
 
-    Give it the latest version first, then older ones with `add`, newest first, and other branches only with `refer`.
+    Pass the latest version first, then older ones with `add`, newest first, and other branches only with `refer`.
 
     Args:
-        latest: the latest version.
-        own_folder: the checkpoints lie in the table's own folder: then keys from before it was moved count too.
+        latest: The latest version.
+        own_folder: The checkpoints lie in the table's own folder, so keys from before the table was moved count too.
     """
 
     def __init__(self, latest: TableSnapshot, *, own_folder: bool) -> None:
@@ -86,7 +82,7 @@ class Uses:
         self.version = latest.version
         found = (computed_column(latest, field) for field in latest.fields)
         self.columns = {column.name: column for column in found if column is not None}
-        #: Names that columns have in keys, by the names that they have now.
+        #: The names of columns in keys, by their current names.
         self.key_names = {column.name: column.family.column for column in self.columns.values()}
         self.column_names = frozenset(f.name for f in latest.fields) | frozenset(self.key_names.values())
         self.slots: dict[SlotId, Slot] = {}
@@ -95,7 +91,7 @@ class Uses:
         self.add(latest)
 
     def add(self, snapshot: TableSnapshot) -> None:
-        """Take in a version; what a newer one said about a slot holds."""
+        """Add a version; a newer version's slots take precedence."""
         self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             known = (fragment.fragment_id, fragment.live_rows, fragment.files)
@@ -110,23 +106,23 @@ class Uses:
                     self.slots[slot_id] = _slot(column, fragment, sources)
 
     def refer(self, snapshot: TableSnapshot) -> None:
-        """Take in what a version refers to, without its slots."""
+        """Add the references of a version, without its slots."""
         self._refer_record(snapshot)
         for fragment in snapshot.fragments:
             self.files.update(f.path for f in fragment.files)
 
     def _refer_record(self, snapshot: TableSnapshot) -> None:
-        """Take in a view's record of its source, and the list of its failed rows."""
+        """Add a view's record of its source, and the list of its failed rows."""
         record = snapshot.metadata.get(BASE_RECORD.encode(), b"").decode()
         self.files.update(name for name in (record, failed_in(snapshot.metadata).file) if name)
 
     def slot_of(self, key: str) -> tuple[Column, keys.FamilyKey, Slot | None] | None:
-        """Return the column that a key belongs to, the key's parts, and the slot.
+        """Return a key's column, its parts, and the slot.
 
         Returns:
-            None for a key that is not of a column's own function. The slot is None where no version so far has those
-            sources. Two columns have the same keys where one was renamed and the other added under its name: then
-            the one that still needs the key.
+            None for a key that does not belong to a column's own function. The slot is None if no version so far has
+            those sources. Two columns share keys if one was renamed and another added under its old name; then the one
+            that still needs the key is returned.
         """
         found = None
         for column in self.columns.values():
@@ -138,7 +134,7 @@ class Uses:
         return found
 
     def unexplained(self, files: Iterable[StoredFile]) -> list[StoredFile]:
-        """Return those of the files about which an older version could say more."""
+        """Return the files about which an older version could say more."""
         return [file for file in files if self._is_unexplained(file)]
 
     def _is_unexplained(self, file: StoredFile) -> bool:
@@ -152,10 +148,10 @@ class Uses:
 
 
 def computed_column(table: TableSnapshot, column: TableField) -> Column | None:
-    """Return a column of a table with what its binding says; None where no function computes it.
+    """Return a column and its binding, or None if no function computes it.
 
     Raises:
-        LemanError: what `binding.read` raises.
+        LemanError: raised by `binding.read`.
     """
     bound = binding.read(column.arrow)
     if bound is None:
@@ -180,9 +176,9 @@ def _slot(column: Column, fragment: Fragment, sources: str) -> Slot:
     return Slot(SlotState.PARTIAL, files[0]) if name.partial else Slot(SlotState.SETTLED)
 
 
-#: A worker's and a store's clock may differ from ours by so much.
+#: Largest expected difference between the clocks of workers, stores and this process.
 CLOCK_SKEW = 60.0
-#: A refresh that is over within its call takes seconds; its caller waits no longer.
+#: A refresh that ends within its call takes seconds; its caller waits no longer.
 _SOON_SECONDS = 300.0
 
 _DAMAGED = ".damaged"
@@ -197,7 +193,7 @@ _KEY = re.compile(
 class PartialStates:
     """The row states of a partial column file, as far as decisions need them."""
 
-    #: Rows that no one asked for yet.
+    #: Rows that were never requested.
     untouched: tuple[RowRange, ...]
     #: md5 of the filters that are settled.
     filters: frozenset[str]
@@ -212,14 +208,14 @@ class Inventory:
     #: In seconds.
     older_than: float
     uses: Uses
-    #: The checkpoint folder, and the files of the data folder that look like ours.
+    #: The checkpoint folder, and Leman's files in the data folder.
     files: Sequence[StoredFile]
-    #: By file name; None for those without the fields of today.
+    #: By file name; None for those without the current fields.
     records: Mapping[str, FragmentRecord | None] = field(default_factory=dict)
-    #: By name of the partial column file; one that is not there could not be read.
+    #: By name of the partial column file; unreadable ones are missing.
     states: Mapping[str, PartialStates] = field(default_factory=dict)
     jobs: Sequence[OpenJob] = ()
-    #: No other coordinator serves the table.
+    #: Whether no other coordinator serves the table.
     alone: bool = True
 
 
@@ -289,11 +285,11 @@ def _record_use(inventory: Inventory, file: StoredFile, purpose: Purpose, presen
         return Use.FILE_MISSING
     named = keys.parse_column_file_name(record.file)
     if named is None or named.fingerprint != record.fingerprint:
-        return Use.OPEN  # it says of a file what its name does not: after a compaction, for example
+        return Use.OPEN  # it tells more about a file than its name, for example after a compaction
     found = inventory.uses.slot_of(file.key)
     if record.file in inventory.uses.files:
         partial = found is not None and found[2] == Slot(SlotState.PARTIAL, record.file)
-        return Use.OPEN if partial and record.states else Use.SETTLED  # compaction will leave no other word of its rows
+        return Use.OPEN if partial and record.states else Use.SETTLED  # compaction leaves no other trace of its rows
     if found is None:
         return _external(inventory.uses, purpose)
     column, _, slot = found
@@ -310,7 +306,7 @@ def _external(uses: Uses, purpose: Purpose) -> Use:
 
 def _data_use(file: StoredFile, named: Collection[str]) -> tuple[StoredKind, Use, Purpose]:
     if keys.is_view_file_name(file.name) or keys.is_rows_file_name(file.name):
-        # no record names it: only the job or the call that writes it can need it
+        # Without a record, only the job or the call that writes it can need it.
         return StoredKind.COLUMN_FILE, Use.UNREFERENCED, Purpose()
     if keys.parse_column_file_name(file.name) is not None:
         return StoredKind.COLUMN_FILE, Use.OPEN if file.name in named else Use.UNREFERENCED, Purpose()
@@ -333,10 +329,10 @@ def _decision(
 
 
 def _job_may_need(jobs: Sequence[OpenJob], uses: Uses, file: StoredFile) -> bool:
-    """Return whether a job that has not ended may need the file: it is younger than the job, or of the job's column.
+    """Return whether an open job may need the file: the file is younger than the job, or of the job's column.
 
-    The job may compute with another function than the column's own. The column's name is looked for as text, since
-    the parts of a key cannot be told apart for certain.
+    The job may compute with another function than the column's own. The column's name is searched as text, as the parts
+    of a key cannot be separated for certain.
     """
     return any(file.modified >= job.created_at - CLOCK_SKEW or _is_of_column(job.column, uses, file) for job in jobs)
 
@@ -348,11 +344,10 @@ def _is_of_column(column: str | None, uses: Uses, file: StoredFile) -> bool:
 def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
     """Return the age in seconds below which a file stays.
 
-    A file that is written and not yet named by anything looks like garbage for a while: a day at least. Who asks for
-    the age 0 while no job is open says that no one writes, and gets it where no other coordinator may be about to
-    commit such a file; but not for unfinished files in the table's own folders, which other writers than Leman's use
-    too. What a refresh puts beside a view stays for some minutes in any case: one that is over within a call writes it
-    while no history knows its job.
+    A written file that nothing names yet looks like garbage, so the age is at least a day. An age of 0 is honoured if
+    no job is open and no other coordinator may be about to commit such a file; but not for unfinished files in the
+    table's own folders, which other writers than Leman use too. A refresh's files next to a view stay for some minutes
+    in any case: a refresh that ends within its call writes them before any history has its job.
     """
     if kind not in (StoredKind.COLUMN_FILE, StoredKind.UNFINISHED):
         return inventory.older_than
@@ -364,7 +359,7 @@ def _age(inventory: Inventory, kind: StoredKind, file: StoredFile) -> float:
 
 
 def purpose_of(uses: Uses, key: str) -> Purpose:
-    """Return what a key is for.
+    """Return the purpose of a key.
 
     Exact for columns' own functions; for others, names that look like parts of a key can mislead.
     """

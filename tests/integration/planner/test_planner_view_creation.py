@@ -239,7 +239,7 @@ def test_names_of_tables_are_taken(lake, name):
 
 @pytest.mark.parametrize("name", ["_", "__scratch", "-x"])
 def test_a_view_is_named_as_a_table_may_be(lake, name):
-    with pytest.raises(InvalidArgument, match="begins with a letter or digit") as caught:
+    with pytest.raises(InvalidArgument, match="begin with a letter or digit") as caught:
         lake.creation(lake.query(), name)
     assert (caught.value.reason, caught.value.field) == ("BAD_TABLE_NAME", "view.table")
 
