@@ -58,7 +58,7 @@ def install_candidates(table: TableHandle, candidates: Sequence[Candidate]) -> N
 
     Args:
         table: The open table.
-        candidates: One of the `commit_queue.turns`.
+        candidates: One of the `commit_turns`.
 
     Raises:
         CommitConflict: Another writer came between; some candidates are undecided.
@@ -105,7 +105,7 @@ def add_columns(table: TableHandle, request: AddColumnsRequest) -> int:
         Aborted: TABLE_REPLACED – the table is not the one that the request names.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: raised by `TableHandle.latest` and `computed_columns.add_null_columns`.
+        LemanError: raised by `TableHandle.latest` and `column_commits.add_null_columns`.
     """
     version = column_commits.add_null_columns(table, _base(table, request), request.schema)
     crash_point("coordinator.columns_added")
@@ -119,7 +119,7 @@ def bind_columns(table: TableHandle, request: BindColumnsRequest) -> int:
         Aborted: TABLE_REPLACED – the table is not the one that the request names.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: raised by `TableHandle.latest` and `computed_columns.bind_columns`.
+        LemanError: raised by `TableHandle.latest` and `column_commits.bind_columns`.
     """
     return column_commits.bind_columns(table, _base(table, request), request.schema)
 
@@ -248,7 +248,7 @@ class FileChecks:
         happens concurrently with the checks, elsewhere once the valid files are known.
 
         Raises:
-            LemanError: see `storage_errors.failed`.
+            LemanError: see `storage_failed`.
         """
         staged = [replacement.staged for replacement in request.replacements]
         if in_object_store(self._uri) and all(map(table_files.can_be_noted, staged)):

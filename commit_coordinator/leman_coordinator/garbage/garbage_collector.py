@@ -48,7 +48,7 @@ class GarbageCollector:
     Raises:
         NotFound: TABLE_NOT_FOUND – the table does not exist.
         InvalidArgument: BAD_TABLE_NAME – it is a link.
-        LemanError: see `storage_errors.failed`.
+        LemanError: see `storage_failed`.
     """
 
     def __init__(self, uri: str, older_than: float, *, alone: bool = True) -> None:
@@ -111,7 +111,7 @@ class GarbageCollector:
         return gone
 
     def fold_notes(self) -> None:
-        """Merge many notes into one, see `committed_files.fold`; after an error the next collection retries."""
+        """Merge many notes into one, see `table_files.fold_notes`; after an error the next collection retries."""
         with contextlib.suppress(LemanError):
             table_files.fold_notes(self._uri, lambda: {file.name for file in data_folder(self._uri)})
 

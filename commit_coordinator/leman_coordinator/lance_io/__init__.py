@@ -1,3 +1,3 @@
-"""Lance operations for commits: files that are installed in a table, and notes kept next to it."""
+"""Lance operations for commits: installing files in a table, changing rows and columns, notes next to the table."""
 
-import leman_core.storage  # noqa: F401 - it says how much Lance logs, which has to be before Lance is imported
+import leman_core.storage  # noqa: F401 - sets Lance's log level, which must happen before Lance is imported

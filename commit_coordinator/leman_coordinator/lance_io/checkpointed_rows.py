@@ -1,8 +1,8 @@
-"""Values that no version of a table has yet: those in checkpoints and finished files, laid over what a version has.
+"""Add values that no version of a table has yet to its rows: those in checkpoints and finished files.
 
-A stored value counts if the column's function computed it, or one whose values the column keeps, from the inputs that
-the row has now. A value of the version that counts by the same rule stays. Of several stored outcomes of a row a value
-comes before a failure, and then the one that was stored last.
+A stored value counts if the column's function, or one whose values the column keeps, computed it from the row's current
+inputs. A value in the version that counts by the same rule stays. Of several stored outcomes of a row, a value precedes
+a failure, and then the latest one wins.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from leman_core.storage.checkpoint_store import LanceCheckpointStore, checkpoint
 from leman_core.storage.column_files import ColumnFileReader
 from leman_core.storage.scan import is_overflow
 
-#: Bytes that the rows of a part take at the most, where it has more than one, and rows of the first part.
+#: Most bytes of a part with several rows, and rows of the first part.
 _PART_BYTES, _FIRST_ROWS = 16 << 20, 1 << 12
-#: Bytes of checkpoints of one column that stay in memory; at least one of them does.
+#: Bytes of checkpoints of one column that stay in memory; at least one checkpoint does.
 _KEPT_BYTES = 32 << 20
 _NOTHING, _FAILED, _VALUE = np.uint8(0), np.uint8(1), np.uint8(2)
 
@@ -44,11 +44,11 @@ Outcomes = npt.NDArray[np.uint8]
 
 
 class CheckpointedRows:
-    """What is stored of some columns of a version.
+    """The stored values of some columns of a version.
 
     Args:
         table: The version, with its fragments.
-        names: Of the columns; those that no function computes have nothing.
+        names: The columns; those without a function have no stored values.
     """
 
     def __init__(self, table: TableSnapshot, names: Collection[str]) -> None:
@@ -70,14 +70,14 @@ class CheckpointedRows:
         return column in self._columns
 
     def over(self, batch: pa.RecordBatch, fields: Sequence[TableField]) -> Iterator[pa.RecordBatch]:
-        """Yield rows of one fragment with what is stored of them, in parts that are bounded in bytes.
+        """Yield rows of one fragment with their stored values, in parts of bounded size.
 
         Args:
-            batch: The rows as the version has them, with their addresses.
-            fields: The columns of the batch, or fields of structs; further columns of it stay as they are.
+            batch: The rows in the version, with their addresses.
+            fields: The columns of the batch, or fields of structs; its other columns are unchanged.
 
         Raises:
-            LemanError: what `storage_errors.failed` gives.
+            LemanError: see `storage_failed`.
         """
         if not batch.num_rows:
             return
@@ -114,9 +114,9 @@ class _Origin:
 
     key: str
     covered: RowRange
-    #: The function that computed them, as a place in the list of those that count.
+    #: The function that computed them, as an index into the list of those that count.
     version: int = 0
-    #: The finished file, where the key is that of a fragment record.
+    #: The finished file, if the key is that of a fragment record.
     file: str = ""
 
 
@@ -145,7 +145,7 @@ class _StoredColumn:
         self.fragment_ids.update(self._others)
 
     def of(self, fragment: Fragment) -> _StoredFragment | None:
-        """Return what is stored of a fragment and counts; None where that is nothing, or its file has all values."""
+        """Return a fragment's stored values that count; None if there are none, or its file has all values."""
         sources = keys.sources([(i, fragment.file_of(i)) for i in self.column.input_ids])
         current = _current(self, fragment, sources)
         if current is not None and (current == _VALUE).all():
@@ -154,7 +154,7 @@ class _StoredColumn:
         return _StoredFragment(self, fragment.physical_rows, current, found) if found else None
 
     def _checkpoints(self, fragment: Fragment, sources: str) -> list[_Origin]:
-        """Return the checkpoints that count, those that were stored last before others."""
+        """Return the checkpoints that count, the latest first."""
         found = []
         for number, ranges in enumerate(self._ranges):
             first, last = np.searchsorted(ranges.fragment_ids, [fragment.fragment_id, fragment.fragment_id + 1])
@@ -194,26 +194,26 @@ class _StoredColumn:
 
 @dataclass(slots=True, eq=False)
 class _StoredFragment:
-    """What is stored of one column in one fragment."""
+    """The stored values of one column in one fragment."""
 
     column: _StoredColumn
     rows: int
-    #: What the version has of each row that counts; None: nothing.
+    #: The outcomes in the version that count; None: none.
     current: Outcomes | None
-    #: A row's outcome is taken from the first one that has a value of it.
+    #: A row's outcome comes from the first one that has a value of it.
     origins: list[_Origin]
     _pieces: dict[str, Piece | None] = field(default_factory=dict)
     _bytes: int = 0
     _files: dict[str, tuple[ColumnFileReader, States | None] | None] = field(default_factory=dict)
 
     def over(self, offsets: Offsets, shown: pa.Array, wanted: TableField, most: int) -> pa.Array | None:
-        """Return the values of rows; None where those that are stored take more bytes than is allowed.
+        """Return the values of rows; None if the stored ones take more bytes than allowed.
 
         Args:
             offsets: The rows, ascending.
             shown: Their values in the version.
             wanted: The column, or a field of it.
-            most: The bytes that are allowed.
+            most: The allowed bytes.
         """
         known = np.zeros(len(offsets), np.uint8) if self.current is None else self.current[offsets]
         places, parts, size = np.arange(len(offsets)), [shown], 0
@@ -222,7 +222,7 @@ class _StoredFragment:
             covered = asked.intersect(origin.covered)
             if covered is None:
                 continue
-            # where the function itself failed, values of earlier ones do not count
+            # Where the function itself failed, values of earlier ones do not count.
             left = np.flatnonzero(known < (_FAILED if origin.version else _VALUE))
             piece = self._read(origin, covered) if len(left) else None
             if piece is None or not len(piece.offsets):
@@ -256,9 +256,9 @@ class _StoredFragment:
     def _from_checkpoint(self, origin: _Origin) -> Piece | None:
         try:
             piece = from_checkpoint(self.column.store[origin.key])
-        except KeyError:  # it was removed, or is damaged
+        except KeyError:  # removed, or damaged
             return None
-        # of a kept function a failure does not count; other rows of earlier functions are stored by these
+        # A failure of a kept function does not count; other rows of earlier functions are stored under these.
         return piece.of_kept(0) if origin.version else piece
 
     def _from_file(self, origin: _Origin, covered: RowRange) -> Piece | None:
@@ -284,7 +284,7 @@ def _bytes_of(piece: Piece | None) -> int:
 
 
 def _current(stored: _StoredColumn, fragment: Fragment, sources: str) -> Outcomes | None:
-    """Return what the version has of a fragment's rows that counts; None: nothing, or nothing is known of its file."""
+    """Return the outcomes in a version of a fragment's rows that count; None: none, or its file is unknown."""
     files = fragment.files_of(stored.column.field_ids)
     name = keys.parse_column_file_name(files[0]) if len(files) == 1 else None
     if name is None or name.sources_part != keys.fingerprint_of("", sources):
@@ -303,7 +303,7 @@ def _outcomes(states: States) -> Outcomes:
 
 
 def _states_of(versions: Sequence[str], uri: str, file: str) -> States | None:
-    """Return the states of a column file's rows, those of functions that do not count as untouched; None: it has none.
+    """Return the states of a column file's rows, with those of functions that do not count as untouched, or None.
 
     Raises:
         NotFound: the file is gone.
@@ -321,7 +321,7 @@ def _states_of(versions: Sequence[str], uri: str, file: str) -> States | None:
 def _laid_over(
     batch: pa.RecordBatch, offsets: Offsets, over: Sequence[tuple[int, _StoredFragment, TableField]]
 ) -> pa.RecordBatch | None:
-    """Return the rows with what is stored of them; None where they would take too many bytes."""
+    """Return the rows with their stored values; None if they would take too many bytes."""
     columns, left = list(batch.columns), _PART_BYTES
     for at, stored, wanted in over:
         try:
@@ -348,7 +348,7 @@ def _inside(values: pa.Array, column: str, wanted: TableField) -> pa.Array:
 
 
 def _as(values: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return values in the type that reading the table gives them."""
+    """Return values in the type that reading the table returns."""
     if values.type == kind:
         return values
     if isinstance(kind, pa.BaseExtensionType):

@@ -1,15 +1,8 @@
-"""Columns: added and bound in a table's schema, who uses them, and their indexes.
+"""Columns of a table: add and bind computed ones, find their users, and update their indexes.
 
-Computed columns in a table's schema: added without values, and bound to functions by their metadata.
-
-Who reads or computes columns of a table: computed columns and jobs of its own, and views of its database.
-
-Brings the indexes of a table up to date.
-
-The update of indexes, beside the commit queues: it takes long, and Lance makes sure that nothing is lost.
-
-A commit that comes in between takes its fragments out of the new index too, or makes Lance refuse the index as a
-conflict; then the update is tried again.
+An update of indexes runs outside the commit queues, as it takes long, and Lance makes sure that nothing is lost: a
+concurrent commit takes its fragments out of the new index too, or makes Lance refuse the index as a conflict, and the
+update is retried.
 """
 
 from __future__ import annotations
@@ -48,7 +41,7 @@ from leman_core.storage.locations import table_uri
 from leman_core.storage.stored_jobs import open_jobs
 from leman_core.storage.view_data_files import definition_in
 
-#: Lance takes a column of such a name, and can then neither delete from the table nor compact it.
+#: Lance accepts a column of such a name, and can then neither delete from the table nor compact it.
 _RESERVED_NAMES = frozenset(
     {"", "_rowid", "_rowaddr", "_rowoffset", "_row_created_at_version", "_row_last_updated_at_version"}
 )
@@ -57,14 +50,13 @@ _RESERVED_NAMES = frozenset(
 def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
     """Add columns without data, all or none, and return the version of the table that has them.
 
-    The table gets an incarnation first if it has none. Columns are known by the column id in their metadata:
-    where all of them are there already, nothing is done, and the version is the first one that had them. Where one
-    reads another one, the id that it got is written into its metadata, in a further version; until then it is
-    known by its name.
+    The table gets an incarnation first if it has none. Columns are identified by the column id in their metadata: if
+    all of them exist already, nothing is done, and the version is the first one that had them. If one reads another new
+    one, the other's field id is written into its metadata in a further version; until then it is known by name.
 
     Raises:
-        FailedPrecondition: COLUMN_EXISTS – another column has the name; else as `commit_outcomes`.
-        InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or stands there twice.
+        FailedPrecondition: COLUMN_EXISTS – another column has the name; else see `commit_outcomes`.
+        InvalidArgument: BAD_COLUMN – Lance refuses the schema, or a name is reserved or repeated.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
     """
@@ -79,14 +71,14 @@ def add_null_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema)
 
 
 def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> int:
-    """Replace what the columns' metadata says about their functions, for all or none; return the version after it.
+    """Replace the function bindings in the columns' metadata, for all or none; return the version after it.
 
-    Values stay. Where the metadata says all of it already, nothing is done; if this very request made it so, the
-    version is the first one that said it.
+    Values stay. If the metadata has these bindings already, nothing is done; if this request wrote them, the version is
+    the first one that has them.
 
     Raises:
-        FailedPrecondition: COLUMN_NOT_DEFINED – a column was dropped or added again; TYPE_MISMATCH – a column
-            has another type; else as `commit_outcomes`.
+        FailedPrecondition: COLUMN_NOT_DEFINED – a column was dropped or added again; TYPE_MISMATCH – a column has
+            another type; else see `commit_outcomes`.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
     """
@@ -104,9 +96,10 @@ def bind_columns(table: TableHandle, base: TableSnapshot, schema: pa.Schema) -> 
 
 
 def record_input_names(table: TableHandle, base: TableSnapshot, columns: Iterable[str]) -> None:
-    """Write the names of fields in the inputs of some columns into their bindings where an older release left them out.
+    """Add the names of input fields to bindings of columns that an older release wrote without them.
 
-    From then on they hold, whatever the fields are called. Where another writer comes between, the next commit does it.
+    From then on these names hold, even if the fields are renamed. If another writer comes between, the next commit does
+    it.
     """
     with contextlib.suppress(CommitConflict, CommitUnclear, LemanError):
         found = [column for name in columns if (column := base.column(name)) is not None]
@@ -127,7 +120,7 @@ def _with_input_names(field: pa.Field, base: TableSnapshot) -> pa.Field | None:
 
 
 def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
-    """Write the ids of inputs that were added with the columns that read them; False: there is nothing to write."""
+    """Write field ids of inputs that were added with the columns that read them. Return whether any were written."""
     there = table.current(())
     columns = [column for name in schema.names if (column := there.column(name)) is not None]
     found = [(column.field_id, binding.settled(column.arrow, there)) for column in columns]
@@ -139,7 +132,7 @@ def _settle_inputs(table: TableHandle, schema: pa.Schema) -> bool:
 
 
 def _same_column(existing: TableField | None, wanted: pa.Field) -> bool:
-    """Return whether the column was added by this very request, or by one with the same column id."""
+    """Return whether the column was added by this request, or by one with the same column id."""
     if existing is None:
         return False
     column_id = (wanted.metadata or {}).get(column_bindings.COLUMN_ID)
@@ -154,7 +147,7 @@ def _has_all(dataset: lance.LanceDataset, wanted: pa.Schema, key: bytes) -> bool
 
 
 def _has_settled(dataset: lance.LanceDataset, wanted: pa.Schema) -> bool:
-    """Return whether a version of the table has the wanted columns, with the ids of all their inputs."""
+    """Return whether a version of the table has the wanted columns, with the field ids of all their inputs."""
     return _has_all(dataset, wanted, column_bindings.COLUMN_ID) and not any(
         column.field_id == NOT_YET
         for field in dataset.schema
@@ -202,10 +195,10 @@ class Users:
 
 
 def users_of(table: TableSnapshot, columns: Sequence[TableField]) -> Users:
-    """Return who reads or computes one of the columns, of those that are not among them.
+    """Return who reads or computes one of the columns, apart from the columns themselves.
 
     Raises:
-        LemanError: what `open_jobs` and `LanceTables.list_tables` raise.
+        LemanError: raised by `open_jobs` and `LanceTables.list_tables`.
     """
     names = {column.name for column in columns}
     ids = {field_id for column in columns for field_id in column.field_ids}
@@ -217,7 +210,7 @@ def users_of(table: TableSnapshot, columns: Sequence[TableField]) -> Users:
 def _reads(field: TableField, names: Collection[str], ids: Collection[int]) -> bool:
     try:
         bound = binding.read(field.arrow)
-    except UNREADABLE:  # good for being dropped only
+    except UNREADABLE:  # can only be dropped
         return False
     inputs = bound.inputs if bound is not None and bound.source is None else ()
     return any(i.field_id in ids or i.name.partition(".")[0] in names for i in inputs)
@@ -243,14 +236,14 @@ def optimize_once(
     """Make indexes cover the whole table; those that do already are left alone.
 
     Returns:
-        What `coverage` gives afterwards.
+        The result of `coverage` afterwards.
 
     Raises:
         NotFound: INDEX_NOT_FOUND – no index has that name.
         FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column.
-        LemanError: what `open_table` and `commit_outcomes` raise.
-        CommitConflict: as `commit_outcomes`.
-        CommitUnclear: as `commit_outcomes`.
+        LemanError: raised by `open_table` and `commit_outcomes`.
+        CommitConflict: see `commit_outcomes`.
+        CommitUnclear: see `commit_outcomes`.
     """
     dataset = open_table(uri)
     _check_columns(uri, dataset, columns)
@@ -277,12 +270,12 @@ _TRIES = 5
 
 
 def optimize_indices(uri: str, columns: Sequence[str], names: Sequence[str]) -> tuple[int, list[IndexCoverage]]:
-    """Bring indexes up to date, see `CommitService.OptimizeIndices` (protos/leman/v1/commit.proto).
+    """Update indexes, see `CommitService.OptimizeIndices` (protos/leman/v1/commit.proto).
 
     Raises:
-        Aborted: CONFLICT – other writers came first each time.
-        Unavailable: COMMIT_UNKNOWN – it is not known whether the indexes are up to date.
-        LemanError: what `index_optimization.optimize` raises.
+        Aborted: CONFLICT – other writers were faster each time.
+        Unavailable: COMMIT_UNKNOWN – it is unknown whether the indexes were updated.
+        LemanError: raised by `optimize_once`.
     """
     trying = Retrying(
         retry=retry_if_exception_type((CommitConflict, CommitUnclear)),
@@ -296,5 +289,5 @@ def optimize_indices(uri: str, columns: Sequence[str], names: Sequence[str]) -> 
         raise Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}", uri=uri) from None
     except CommitUnclear as unclear:
         raise Unavailable(
-            "COMMIT_UNKNOWN", f"It is not known whether the indexes are up to date: {unclear}. Ask again.", uri=uri
+            "COMMIT_UNKNOWN", f"It is unknown whether the indexes were updated: {unclear}. Retry the call.", uri=uri
         ) from None

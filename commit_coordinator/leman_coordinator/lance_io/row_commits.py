@@ -1,15 +1,9 @@
-"""Making a table, adding and deleting rows, and taking back what two coordinators added for one request.
+"""Create a table, add and delete rows, and undo what two coordinators added for one request.
 
-Which version of a table made it what it is: the answer for a request that is sent again when no one remembers it.
-
-The Lance side of making a table, and of adding and deleting rows: what is there, and one commit.
-
-Rows that two coordinators added for one request: the first commit counts, and the other one is taken back.
-
-Lance lets what adds rows pass side by side. So two coordinators that are given one request at the same moment, by
-a caller who asks again where the first one is still at work, may both commit it. Each finds that out when it looks at
-what came between its look and its commit; where it died before, no matter who changes rows of the table next finds it
-(decision 46).
+A repeated request that is forgotten is answered from the version of the table that it made. Lance lets concurrent
+appends pass. So two coordinators that get one request at the same time, from a caller that retries, may both commit it.
+Each finds that out in the commits between its read and its commit; if it dies before, the next change to the table's
+rows does (decision 46). The first commit counts, and the other one is taken back.
 """
 
 from __future__ import annotations
@@ -47,16 +41,16 @@ from leman_core.storage.transactions import CommitRecord, Kind, Transaction, Tra
 def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], bool]) -> int:
     """Return the first version since which a table has been as it is in the latest one.
 
-    Looks at few of the versions, and takes those that were cleaned away for ones that were not so: where the one that
-    made it so is gone, it is the oldest one that is left.
+    Reads few versions, and treats deleted ones as different: if the version in question is gone, the oldest existing
+    one is returned.
 
     Args:
         uri: The table.
-        latest: Its latest version, which is so.
-        is_so: Whether a version is.
+        latest: Its latest version, for which `is_so` is true.
+        is_so: The property that the table has had since.
 
     Raises:
-        LemanError: what `table_errors.table_error` gives, but for a version that is gone.
+        LemanError: see `table_error`, except for a missing version.
     """
     tables = LanceTables()
     before, found = 0, latest
@@ -70,22 +64,22 @@ def first_version(uri: str, latest: int, is_so: Callable[[lance.LanceDataset], b
     return found
 
 
-#: Config of a table that was made by CreateTable: by which request, as md5 of its id and what tells its body apart.
+#: Config of a table created by CreateTable: md5 of the request id, and the digest of the request.
 MADE_BY_KEY = "leman.created_by"
 _TIMEOUT = timedelta(seconds=300)
-#: Row addresses that are held at once; of more fragments Lance evaluates the filter again.
+#: Row addresses that are held in memory; for more fragments Lance evaluates the filter again.
 _MOST_ADDRESSES = 1 << 24
 _SCAN_ROWS = 1 << 16
 _MAPS_FORMAT = "2.2"
 
 
 def made_by(uri: str) -> tuple[str, str] | None:
-    """Return by which request a table was made: its id and body; empty texts: not by CreateTable.
+    """Return the request that created a table, as id and body; empty texts: not by CreateTable.
 
-    None where there is no table.
+    None if the table does not exist.
 
     Raises:
-        LemanError: what else `open_table` raises.
+        LemanError: raised by `open_table`.
     """
     try:
         dataset = open_table(uri)
@@ -103,12 +97,12 @@ def made_by(uri: str) -> tuple[str, str] | None:
 
 
 def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, stable_row_ids: bool) -> None:
-    """Make a table without rows.
+    """Create a table without rows.
 
     Raises:
         CommitConflict: Another writer came between.
-        CommitUnclear: The table may have been made.
-        FailedPrecondition: as `commit_outcomes`.
+        CommitUnclear: The table may have been created.
+        FailedPrecondition: see `commit_outcomes`.
     """
     check_conditional_puts(uri.rpartition("/")[0])
     with commit_outcomes(uri):
@@ -116,14 +110,14 @@ def create_table(uri: str, schema: pa.Schema, properties: Mapping[str, str], *, 
 
 
 def complete_creation(uri: str, request_id: str, body: str) -> int:
-    """Give a new table its incarnation, and note which request made it; return the version that says so.
+    """Give a new table its incarnation, and note which request created it; return the version with both.
 
     Lance cannot do that in one commit with the table.
 
     Raises:
         CommitConflict: Another writer came between.
         CommitUnclear: It may have been done.
-        LemanError: what `open_table` and `commit_outcomes` raise.
+        LemanError: raised by `open_table` and `commit_outcomes`.
     """
     dataset = open_table(uri)
     if MADE_BY_KEY not in dataset.config():
@@ -134,14 +128,14 @@ def complete_creation(uri: str, request_id: str, body: str) -> int:
 
 
 def table_exists_error(uri: str) -> AlreadyExists:
-    """Return the error (TABLE_EXISTS) where a table or view cannot be created."""
+    """Return the error (TABLE_EXISTS) of a table or view that cannot be created."""
     return AlreadyExists(
         "TABLE_EXISTS", f"There is a table or view at {uri} already: choose another name, or drop it", uri=uri
     )
 
 
 def format_for(schema: pa.Schema) -> str | None:
-    """Return the file format that a table with these columns needs; None: Lance's own choice."""
+    """Return the file format that a table with these columns needs; None: Lance's default."""
     if any((field.metadata or {}).get(arrow_types.BLOB_KEY) == b"true" for field in schema):
         return "{}.{}".format(*arrow_types.VIEW_FORMAT)
     needs_latest = any(arrow_types.is_blob(field) or _has_map(field.type) for field in schema)
@@ -156,11 +150,11 @@ def _has_map(kind: pa.DataType) -> bool:
 
 
 def check_files(uri: str, files: Iterable[StagedFile]) -> None:
-    """Check that staged files are still there: a garbage collection that was told that no one writes removes them.
+    """Check that staged files still exist: a garbage collection with age 0 removes them.
 
     Raises:
-        Aborted: FILES_GONE – some are not.
-        LemanError: what `LanceTables.existing_data_files` raises.
+        Aborted: FILES_GONE – some are missing.
+        LemanError: raised by `LanceTables.existing_data_files`.
     """
     names = {file.file for file in files}
     gone = names - LanceTables().existing_data_files(uri, names)
@@ -176,7 +170,7 @@ def append_files(
     Raises:
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        FailedPrecondition: TYPE_MISMATCH – a file does not hold the columns; else as `commit_outcomes`.
+        FailedPrecondition: TYPE_MISMATCH – a file lacks the columns; else see `commit_outcomes`.
     """
     dataset = table.dataset
     fields = {i for column in columns for i in column.field_ids}
@@ -195,17 +189,17 @@ class Matching:
     """The live rows of one version of a table that a filter matches."""
 
     rows: int = 0
-    #: Physical offsets by fragment; None: too many to be held.
+    #: Physical offsets by fragment; None: too many to hold.
     offsets: dict[int, list[npt.NDArray[np.int64]] | None] = field(default_factory=dict)
     _held: int = 0
 
     @property
     def fragments(self) -> int:
-        """Count the fragments that have such rows."""
+        """Return the number of fragments with such rows."""
         return len(self.offsets)
 
     def add(self, addresses: npt.NDArray[np.int64]) -> None:
-        """Note more row addresses."""
+        """Add row addresses."""
         self.rows += len(addresses)
         fragments, offsets = fragments_of(addresses), offsets_of(addresses)
         for fragment_id in np.unique(fragments).tolist():
@@ -219,12 +213,12 @@ class Matching:
 
 
 def matching_rows(dataset: lance.LanceDataset, where: str) -> Matching:
-    """Find the live rows for which a filter is true that was checked, maybe on another version.
+    """Find the live rows that a filter matches; it may have been checked on another version.
 
     Raises:
         FailedPrecondition: FILTER_FAILED – it cannot be evaluated for a row.
         InvalidArgument: INVALID_FILTER – it does not fit this version.
-        LemanError: what `storage_errors.unusable` gives.
+        LemanError: see `storage_unusable`.
     """
     found = Matching()
     try:
@@ -236,7 +230,7 @@ def matching_rows(dataset: lance.LanceDataset, where: str) -> Matching:
             for fragment_id, offsets in large.items():
                 if offsets is not None and len(offsets):
                     found.add(addresses_of(fragment_id, offsets))
-            if left or not fragments:  # an index is used only where no fragments are named
+            if left or not fragments:  # Lance uses an index only if no fragments are named
                 some = left if len(left) < len(fragments) else None
                 asked: dict[str, Any] = {"filter": spoken, "with_row_address": True, "batch_size": _SCAN_ROWS}
                 scanner = dataset.scanner(columns=[], fragments=some, **asked)
@@ -249,13 +243,13 @@ def matching_rows(dataset: lance.LanceDataset, where: str) -> Matching:
 
 
 def delete_rows(table: TableHandle, found: Matching, where: str, properties: Mapping[str, str]) -> int:
-    """Delete rows of the version that the handle is at, and return the version of the table without them.
+    """Delete rows of the handle's version, and return the version of the table without them.
 
     Raises:
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        FailedPrecondition: as `commit_outcomes`.
-        LemanError: what `storage_errors.unusable` gives.
+        FailedPrecondition: see `commit_outcomes`.
+        LemanError: see `storage_unusable`.
     """
     dataset = table.dataset
     changed, emptied = [], []
@@ -276,14 +270,14 @@ def delete_rows(table: TableHandle, found: Matching, where: str, properties: Map
 _log = structlog.get_logger(__name__)
 
 APPEND, MERGE = "AppendRows", "MergeRows"
-#: Which version a commit takes back.
+#: The version that a commit takes back.
 TAKES_BACK = "leman.takes_back"
 
 
 def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
-    """Return the commits of a table's history that added rows for requests which had been committed before.
+    """Return the commits of a table's history that added rows for requests that were committed before.
 
-    What changed rows beside is never one: two such commits are about the same fragments, and conflict in Lance.
+    Other changes are never repeated: two such commits are about the same fragments, and conflict in Lance.
     """
     first: set[str] = set()
     found = []
@@ -296,16 +290,15 @@ def duplicate_commits(records: Iterable[CommitRecord]) -> list[CommitRecord]:
 
 
 def take_back_all(table: TableHandle, records: Iterable[CommitRecord]) -> frozenset[str]:
-    """Take rows back that twins among a table's commits added; return the names of their files.
+    """Remove rows that duplicate commits of a table added; return the names of their files.
 
-    What was looked at once with this handle is not looked at again. Rows that a compaction has brought together with
-    others meanwhile stay.
+    Each version is examined once with this handle. Rows that a compaction has merged with others meanwhile stay.
 
     Raises:
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        FailedPrecondition: as `commit_outcomes`.
-        LemanError: what `storage_errors.unusable` gives.
+        FailedPrecondition: see `commit_outcomes`.
+        LemanError: see `storage_unusable`.
     """
     files: frozenset[str] = frozenset()
     for twin in duplicate_commits(records):
@@ -319,7 +312,7 @@ def added_files(table: TableHandle, version: int) -> frozenset[str]:
     """Return the names of the data files with the rows that a version added.
 
     Raises:
-        LemanError: what `Transactions.read_or_tell` raises.
+        LemanError: raised by `Transactions.read_or_tell`.
     """
     transaction = Transactions(table.dataset.uri).read_or_tell(version)
     return frozenset(file.path for fragment in _new_fragments(transaction) for file in fragment.files)

@@ -1,8 +1,6 @@
-"""Read the rows of one version, in order, with bounded memory, and for a limited number of calls at once.
+"""Read the rows of one version of a table or view, in order and with bounded memory, in threads.
 
-Read the rows of one version of a table or view, in order and with bounded memory.
-
-Rows that callers read: in threads, and for so many calls at once.
+The number of concurrent calls is limited.
 """
 
 from __future__ import annotations
@@ -43,13 +41,13 @@ from leman_core.storage.source_rows import blob_sizes
 
 #: Rows of a record batch, unless the caller asks for fewer.
 BATCH_ROWS = 1 << 13
-#: Bytes of the rows that one scan is to give, where that is more than one row; and those that are held where it gives
-#: more, as rows are of uneven width.
+#: Target bytes of the rows of one scan with several rows; and the bytes that are held if it returns more, as rows vary
+#: in size.
 _WINDOW_BYTES, _HELD_BYTES = 8 << 20, 16 << 20
-#: Rows of a window at the most; of one with blobs, whose sizes are looked up first.
+#: Most rows of a window, without and with blobs, whose sizes are looked up first.
 _MOST_ROWS, _BLOB_ROWS = 1 << 20, 1 << 12
 _LEAST_ROW_BYTES = 8.0
-#: Bytes that Lance may have read and not decoded yet, while it scans.
+#: Bytes that Lance may read ahead of decoding in a scan.
 _READ_AHEAD_BYTES = 16 << 20
 _SAMPLE_ROWS = 8
 _ALL = 1 << 62
@@ -65,12 +63,12 @@ Addresses: TypeAlias = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """What a read gives."""
+    """The result of a read."""
 
     version: int
     incarnation: str
     schema: pa.Schema
-    #: In lists of what is held at once. Raises what `storage_errors.unusable` gives, and FailedPrecondition
+    #: Lists of batches that are held together. Raises the errors of `storage_unusable`, and FailedPrecondition
     #: (FILTER_FAILED).
     windows: Iterator[list[pa.RecordBatch]]
 
@@ -82,26 +80,27 @@ class Rows:
 
 @dataclass(frozen=True, slots=True)
 class Prospect:
-    """What a read would give."""
+    """A description of a read's result."""
 
     version: int
     incarnation: str
     schema: pa.Schema
-    #: The request's filter, with `now()` and the like as of when it was looked at.
+    #: The request's filter, with `now()` and the like fixed.
     where: str
-    #: None: it is not known before they are read.
+    #: None: unknown before they are read.
     rows: int | None
     is_view: bool
 
 
 def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
-    """Check a request and begin to read; no row is read before the first batch is asked for.
+    """Check a request and return its rows; none is read before the first batch is requested.
 
     Args:
-        now: what `now()` in the filter means, in UTC.
+        request: The request.
+        now: The value of `now()` in the filter, in UTC.
 
     Raises:
-        LemanError: what `TableService.ReadRows` (protos/leman/v1/tables.proto) names.
+        LemanError: see `TableService.ReadRows` (protos/leman/v1/tables.proto).
     """
     if request.include_checkpointed:
         return _with_checkpointed(request, now)
@@ -114,7 +113,7 @@ def open_rows(request: ReadRequest, now: dt.datetime) -> Rows:
 
 
 def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
-    """Return the rows of the latest version with what checkpoints and finished files have of them."""
+    """Return the rows of the latest version with their values in checkpoints and finished files."""
     tables = LanceTables()
     table = tables.snapshot(request.uri)
     dataset = tables.dataset(request.uri, table.version)
@@ -157,11 +156,11 @@ def _with_checkpointed(request: ReadRequest, now: dt.datetime) -> Rows:
 
 
 class _Judge:
-    """What evaluates a filter over values that no version has, and counts the rows that are asked for.
+    """Evaluate a filter over values that no version has, and count the returned rows.
 
     Args:
         where: The checked filter.
-        columns: Those that it reads.
+        columns: The columns that it reads.
     """
 
     def __init__(self, request: ReadRequest, where: str, columns: list[str]) -> None:
@@ -173,11 +172,11 @@ class _Judge:
 
     @property
     def is_done(self) -> bool:
-        """Return whether no further row is wanted."""
+        """Return whether the limit of rows is reached."""
         return not self._left
 
     def matching(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return those of the rows that match and are wanted."""
+        """Return the rows that match, within the limit."""
         read = rows.select(self._columns)
         schema = pa.schema([field.remove_metadata() for field in read.schema])
         read = pa.Table.from_batches([pa.RecordBatch.from_arrays(read.columns, schema=schema)])
@@ -194,7 +193,7 @@ class _Judge:
 
 
 def _check_row_columns(mentioned: Collection[str]) -> None:
-    """Refuse a filter over values of checkpoints that also asks where rows lie, which only Lance knows."""
+    """Refuse a filter over values of checkpoints that also reads row positions, which only Lance knows."""
     if own := [name for name in mentioned if name in _ROW_COLUMNS]:
         raise filters.invalid_filter(
             f"it reads {own[0]} and a column with checkpointed values; leave one of them out, or include_checkpointed"
@@ -202,10 +201,10 @@ def _check_row_columns(mentioned: Collection[str]) -> None:
 
 
 def inspect_rows(request: ReadRequest, now: dt.datetime) -> Prospect:
-    """Check a request as `open_rows` does, and tell what would be read.
+    """Check a request as `open_rows` does, and describe its result.
 
     Raises:
-        LemanError: what `open_rows` raises.
+        LemanError: raised by `open_rows`.
     """
     table, reading, _ = _opened(request, now)
     where = pin_relative_times(request.where, now) if request.where else ""
@@ -219,7 +218,7 @@ def shown_columns(table: TableSnapshot, *, is_view: bool) -> list[TableField]:
 
 
 def _opened(request: ReadRequest, now: dt.datetime) -> tuple[TableSnapshot, _Reading, list[TableField]]:
-    """Return the version that is meant, what reads it, and the columns that are asked for."""
+    """Return the requested version, its reader, and the requested columns."""
     tables = LanceTables()
     version = tables.tagged(request.uri, request.tag) if request.tag else request.version
     dataset = tables.dataset(request.uri, version)
@@ -243,11 +242,11 @@ def _check_incarnation(table: TableSnapshot, request: ReadRequest) -> None:
 def _schema(table: TableSnapshot, reading: _Reading) -> pa.Schema:
     with using_storage(table.uri):
         schema = reading.schema()
-    return schema.remove_metadata() if view_definitions.is_view(table.metadata) else schema  # these rows are no view
+    return schema.remove_metadata() if view_definitions.is_view(table.metadata) else schema  # these rows are not a view
 
 
 def _wanted(table: TableSnapshot, columns: tuple[str, ...], *, is_view: bool) -> list[TableField]:
-    """Return the columns that are asked for, or fields of structs, in that order; those that queries show for none."""
+    """Return the requested columns, or fields of structs, in that order; by default those that queries show."""
     shown = shown_columns(table, is_view=is_view)
     if len(set(columns)) < len(columns):
         raise InvalidArgument("BAD_COLUMN", "A column is named twice", field="columns")
@@ -273,9 +272,9 @@ def _filter(tables: LanceTables, dataset: lance.LanceDataset, request: ReadReque
 
 
 class _Reading:
-    """A read of one version, window by window: between two windows nothing of Lance is held, which would be much.
+    """A read of one version, window by window; between windows no memory of Lance is held.
 
-    A window is a part of one fragment of which all rows can be held.
+    A window is a part of one fragment whose rows can all be held.
     """
 
     def __init__(self, dataset: lance.LanceDataset, columns: list[str], where: str, request: ReadRequest) -> None:
@@ -285,26 +284,26 @@ class _Reading:
         self._request = request
         self._offset = request.offset
         self._left = _ALL if request.limit is None else request.limit
-        #: Rows of the next window, and of one at the most.
+        #: Rows of the next window, and the most of any window.
         self._window = self._most = 1
         self._blobs: list[str] = []
 
     def bound(self, fields: list[TableField]) -> None:
-        """Choose how many rows a window has."""
+        """Choose the rows of a window."""
         self._blobs = [field.name for field in fields if arrow_types.is_blob(field.arrow)]
         others = [field.name for field in fields if field.name not in self._blobs]
         stored = max((_row_bytes(fragment.metadata) for fragment in self._dataset.get_fragments()), default=0.0)
-        if self._blobs:  # how large they are is told before each window
+        if self._blobs:  # their sizes are looked up before each window
             stored = 0.0
         widest = max(stored, _sampled_row_bytes(self._dataset, others), _LEAST_ROW_BYTES)
         self._window = self._most = max(1, min(_BLOB_ROWS if self._blobs else _MOST_ROWS, int(_WINDOW_BYTES / widest)))
 
     def schema(self) -> pa.Schema:
-        """Return that of the rows."""
+        """Return the schema of the rows."""
         return self._scanner().projected_schema
 
     def count(self) -> int | None:
-        """Count the rows, where that takes no look at their values."""
+        """Return the number of rows, if that needs no values."""
         if self._where:
             return None
         with using_storage(self._request.uri):
@@ -336,7 +335,7 @@ class _Reading:
                     break
 
     def _filtered(self, fragment: lance.LanceFragment) -> Iterator[list[pa.RecordBatch]]:
-        """Yield the same of a filter: the matching rows are found first, of which an address takes 8 bytes."""
+        """Yield the matching rows of a fragment. Their addresses are collected first, at 8 bytes each."""
         most = None if self._left == _ALL else self._offset + self._left
         with using_storage(self._request.uri):
             large = offsets_matching(self._dataset, fragment, self._where, most)
@@ -380,10 +379,10 @@ class _Reading:
     def _held(
         self, fragment: lance.LanceFragment, rows: int, options: dict[str, Any], at_once: int = 0
     ) -> tuple[list[pa.RecordBatch], int]:
-        """Scan a window; return as many of its rows as may be held, and how many these are.
+        """Scan a window; return as many of its rows as may be held, and their number.
 
-        What is more is let go, and scanned again once the reader has come so far: one that stalls keeps no wide rows.
-        So are rows of which a batch would be larger than Lance can hold, fewer of them at once.
+        The rest is dropped, and scanned again when the reader gets there, so that a stalled reader holds no wide rows.
+        A batch that would be larger than Lance can hold is scanned again with fewer rows.
         """
         held: list[pa.RecordBatch] = []
         left, taken = _HELD_BYTES, 0
@@ -416,7 +415,7 @@ class _Reading:
         return held, taken
 
     def _matching(self, fragment: lance.LanceFragment) -> Addresses:
-        """Return the addresses of the rows that the filter matches, as many as are asked for."""
+        """Return the addresses of the rows that the filter matches, as many as requested."""
         most: dict[str, Any] = {} if self._left == _ALL else {"limit": self._offset + self._left}
         with using_storage(self._request.uri):
             scanner = self._dataset.scanner(
@@ -436,7 +435,7 @@ class _Reading:
         return {"filter": f"({self._where}) AND {inside}"}
 
     def _parts(self, fragment: lance.LanceFragment, rows: int, window: dict[str, Any]) -> list[int]:
-        """Return how many rows of a window can be held at once, part by part: of blobs their sizes tell it."""
+        """Return how many rows of a window can be held together, part by part; for blobs their sizes decide."""
         if not self._blobs:
             return [rows]
         with using_storage(self._request.uri):
@@ -468,14 +467,14 @@ def _row_bytes(fragment: lance.FragmentMetadata) -> float:
 
 
 def _sampled_row_bytes(dataset: lance.LanceDataset, columns: list[str]) -> float:
-    """Return the bytes of a row of some of the first rows, once decoded: values may be well compressed."""
+    """Return the decoded bytes of a row, from some of the first rows: values may be compressed."""
     if not columns:
         return 0.0
     try:
         rows = dataset.scanner(columns=columns, limit=_SAMPLE_ROWS, batch_size=_SAMPLE_ROWS).to_table()
     except LANCE_ERRORS as error:
         if is_overflow(error):
-            return float(_WINDOW_BYTES)  # a row at a time
+            return float(_WINDOW_BYTES)  # one row at a time
         raise
     return float(sum(map(bytes_beside_dictionaries, rows.to_batches())) / max(1, rows.num_rows))
 
@@ -493,7 +492,7 @@ def _rows_within(batch: pa.RecordBatch, size: int) -> int:
 
 
 def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the same rows without the memory of those around them, which a slice keeps."""
+    """Return a copy of the rows, as a slice would keep the memory of its neighbours."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, rows.schema) as stream:
         stream.write_batch(rows)
@@ -501,7 +500,7 @@ def _copied(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of as many rows and bytes as are asked for, but of one row at the least."""
+    """Yield the rows in batches of the requested size in rows and bytes, with at least one row."""
     rows = request.batch_size or BATCH_ROWS
     for batch in batches:
         count = max(1, batch.num_rows)
@@ -510,9 +509,9 @@ def _bounded(batches: Iterable[pa.RecordBatch], request: ReadRequest) -> Iterato
             yield batch.slice(at, most)
 
 
-#: Threads that read rows. A call holds one only while it makes its next piece.
+#: Threads that read rows. A call holds one only while it produces its next piece.
 _THREADS = 4
-#: A call that reads checkpoints takes the memory of so many others: it holds one or two of them, of 128 MB at the most.
+#: The weight of a call that reads checkpoints: it holds one or two of them, of at most 128 MB each.
 _PLAIN_READS = 8
 #: Each call that reads rows has one piece in work.
 _MOST_PIECES = 1 << 20
@@ -522,10 +521,10 @@ T = TypeVar("T")
 
 
 class RowReads:
-    """All reads of a process, for one event loop.
+    """All reads of a process, on one event loop.
 
     Args:
-        most: calls that may read rows at once.
+        most: Most concurrent calls that read rows.
     """
 
     def __init__(self, most: int) -> None:
@@ -535,25 +534,25 @@ class RowReads:
             few, "TOO_MANY_READS", "calls that read rows with checkpointed values"
         )
         self._pool = BlockingPool(_THREADS, max_queued=_MOST_PIECES, name="rows")
-        # with threads of its own: a store that does not answer shows here, before there are rows to hold
+        # Threads of its own: a store that does not answer shows here, before there are rows to hold.
         self._opening = BlockingPool(_THREADS, max_queued=UNBOUNDED, name="opening", slow_seconds=SLOW_STORE_SECONDS)
 
     def close(self) -> None:
-        """Drop what waits."""
+        """Drop pending work."""
         self._opening.close()
         self._pool.close()
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return what a function returns or raises that looks at tables, and reads no rows."""
+        """Return the result of a function that reads tables, but no rows."""
         return await self._opening.run(function, *args, **kwargs)
 
     async def each(
         self, wanted: ReadRequest, made: Callable[[Rows], Iterator[T]]
     ) -> AsyncGenerator[tuple[Rows, T], None]:
-        """Read rows, and yield what is made of them: the next item is made while the caller works with one.
+        """Read rows, and yield what `made` returns of them: the next item is made while the caller uses one.
 
         Raises:
-            LemanError: what `row_reading.open_rows` raises; ResourceExhausted (TOO_MANY_READS).
+            LemanError: raised by `open_rows`; ResourceExhausted (TOO_MANY_READS).
         """
         with self._places.one(), self._with_checkpoints.one() if wanted.include_checkpointed else nullcontext():
             rows = await self._opening.run(open_rows, wanted, filter_now())
@@ -564,5 +563,5 @@ class RowReads:
 
 
 def filter_now() -> dt.datetime:
-    """Return what `now()` means in a filter that comes now."""
+    """Return the current value of `now()` in a filter."""
     return dt.datetime.now(dt.UTC)

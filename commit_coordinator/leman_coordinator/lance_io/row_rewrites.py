@@ -1,10 +1,7 @@
-"""Rows that change: updates and merges, with the SQL that callers send along.
+"""Update and merge rows, with the callers' SQL pinned to a time and checked on the latest version.
 
-SQL that callers send along with changes to rows, as it can be used on the latest version of a table.
-
-The Lance side of updating rows: they leave their fragments, and are written to new ones with their other values.
-
-The Lance side of a merge: rows that were sent, set aside, and brought together with those of a table by Lance.
+Updated rows leave their fragments and are written to new ones. The rows of a merge are set aside in a local file, and
+Lance merges them into the table.
 """
 
 from __future__ import annotations
@@ -54,18 +51,18 @@ from leman_core.storage.scan import Chunk, FragmentReader
 from leman_core.storage.storage_errors import error_text, refusal_error, storage_unusable, translating_os_errors
 from leman_core.storage.view_data_files import remove_staged
 
-#: Columns of Lance's own, which its merge looks for without success where it deletes.
+#: Lance's own columns; its merge cannot resolve them in a delete condition.
 _ROW_COLUMNS = "_row"
-#: What a condition of a merge calls the rows that are sent, and those that they match.
+#: The names in a merge's conditions of the rows that are sent, and those that they match.
 _SIDES = ("source", "target")
 
 
 def pinned_condition(uri: str, where: str, now: dt.datetime) -> str:
-    """Return a filter with `now()` and the like as of `now`.
+    """Return a filter with `now()` and the like fixed to `now`.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
-        LemanError: what else `LanceTables.check_filter` raises.
+        LemanError: raised by `LanceTables.check_filter`.
     """
     pinned = pin_relative_times(where, now)
     LanceTables().check_filter(uri, pinned)
@@ -73,12 +70,12 @@ def pinned_condition(uri: str, where: str, now: dt.datetime) -> str:
 
 
 def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[str, str]:
-    """Return SQL that gives new values, by column, with `now()` and the like as of `now`.
+    """Return SQL for new values, by column, with `now()` and the like fixed to `now`.
 
     Raises:
         InvalidArgument: INVALID_EXPRESSION.
         FailedPrecondition: INPUT_COLUMN_MISSING.
-        LemanError: what else `LanceTables.expression_type` raises.
+        LemanError: raised by `LanceTables.expression_type`.
     """
     tables, found = LanceTables(), {}
     schema = tables.dataset(uri).schema
@@ -97,13 +94,13 @@ def pinned_values(uri: str, given: Mapping[str, str], now: dt.datetime) -> dict[
 
 
 def pinned_rules(uri: str, given: MergeRules, now: dt.datetime) -> MergeRules:
-    """Return the rules of a merge, with `now()` and the like in its conditions as of `now`.
+    """Return the rules of a merge, with `now()` and the like in its conditions fixed to `now`.
 
-    Which columns there are in `source` and `target`, Lance judges when it brings rows together.
+    Lance itself checks the columns of `source` and `target` when it merges.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
-        LemanError: what else `LanceTables.check_filter` raises.
+        LemanError: raised by `LanceTables.check_filter`.
     """
     update, delete = given.update_where, given.delete_where
     if update:
@@ -129,7 +126,7 @@ def _check_no_row_columns(uri: str, where: str) -> None:
 
 
 def update_condition(schema: pa.Schema, where: str) -> str:
-    """Return a condition on `source` and `target`, two rows of a table with this schema, as Lance's merge reads it.
+    """Return a condition on `source` and `target`, two rows of a table with this schema, for Lance's merge.
 
     Lance's merge knows less SQL than its scan: no CASE, and no value of a type with a time zone.
 
@@ -167,7 +164,7 @@ def _without_sides(where: str, found: Sequence[Token]) -> str:
 
 
 def _sides(schema: pa.Schema, where: str) -> lance.LanceDataset:
-    """Return a dataset without rows, in memory, whose columns are the sides with what they have of times."""
+    """Return an empty dataset in memory with the time columns of both sides."""
     named = filters.names_in_filter(where)
     row = pa.struct([field for field in schema if field.name.casefold() in named and _has_time(field.type)])
     sides = pa.schema([pa.field(side, row) for side in _SIDES])
@@ -183,7 +180,7 @@ def _has_time(kind: pa.DataType) -> bool:
 
 @contextlib.contextmanager
 def _about(field: str) -> Iterator[None]:
-    """Have an error name the field that the SQL stands in."""
+    """Add the name of a request field to errors about its SQL."""
     try:
         yield
     except InvalidArgument as error:
@@ -191,34 +188,37 @@ def _about(field: str) -> Iterator[None]:
 
 
 _ROW_ID = "_rowid"
-#: Of a value that is the same for all rows so many bytes are held at once, and one value at least.
+#: Bytes of a value repeated for all rows that are held at a time; at least one value.
 _REPEATED_BYTES = 16 << 20
 
 
 def check_update(table: TableHandle, request: UpdateRowsRequest) -> None:
-    """Check that the columns of the version that the handle is at can get such values.
+    """Check that the columns of the handle's version can get such values.
 
     Raises:
         FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED, COLUMN_NOT_FOUND, COLUMN_IS_COMPUTED, TYPE_MISMATCH,
             INPUT_COLUMN_MISSING.
         InvalidArgument: INVALID_EXPRESSION.
-        LemanError: what `FragmentReader.schema` raises.
+        LemanError: raised by `FragmentReader.schema`.
     """
     _Rewriting(table, request)
 
 
 def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest, properties: Mapping[str, str]) -> int:
-    """Update rows of the version that the handle is at, and return the version of the table with their new values.
+    """Update rows of the handle's version, and return the version of the table with their new values.
 
     Args:
-        found: the rows that match.
+        table: The open table.
+        found: The matching rows.
+        request: The request.
+        properties: Of the transaction.
 
     Raises:
         FailedPrecondition: EXPRESSION_FAILED – an expression has no value for a row; TYPE_MISMATCH, NULL_VALUE – one
-            does not fit its column; else as `check`.
+            does not fit its column; else as `check_update`.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `storage_errors.unusable` gives.
+        LemanError: see `storage_unusable`.
     """
     rewriting = _Rewriting(table, request)
     try:
@@ -231,7 +231,7 @@ def update_rows(table: TableHandle, found: Matching, request: UpdateRowsRequest,
 
 
 def resting_on(table: TableSnapshot, changed: Iterable[str]) -> frozenset[str]:
-    """Return the computed columns that rest on any of some columns, near or far.
+    """Return the computed columns that depend on any of some columns, directly or not.
 
     Raises:
         DataLoss: BINDING_DAMAGED.
@@ -268,7 +268,7 @@ class _Rewriting:
         self.files = RowFiles(known)
 
     def operation(self, found: Matching) -> LanceOperation.Update:
-        """Write the rows, and return what makes the table one with them."""
+        """Write the rows, and return the operation that installs them."""
         changed, emptied, ids, stable = [], [], [], bool(self._dataset.has_stable_row_ids)
         for fragment_id in sorted(found.offsets):
             offsets = []
@@ -294,13 +294,13 @@ class _Rewriting:
         )
 
     def _given(self) -> pa.Schema:
-        """Return what the rows have before they are fitted."""
+        """Return the schema of the rows before casting."""
         expressions = self._request.expressions
         constants = pa.schema([]) if self._request.values is None else self._request.values.schema
         try:
             read = self._reader.schema({_ROW_ID: _ROW_ID, **expressions})
         except Unavailable:
-            for expression in expressions.values():  # what it reads may have gone since the call was checked
+            for expression in expressions.values():  # its inputs may have been dropped since the check
                 LanceTables().expression_type(
                     self._request.uri, expression, int(self._dataset.version), may_be_constant=True
                 )
@@ -321,7 +321,7 @@ class _Rewriting:
         }
 
     def _rows(self, fragment_id: int) -> Iterator[Chunk]:
-        """Yield the rows of a fragment that match, but for values that are the same for all of them."""
+        """Yield the matching rows of a fragment, without values that are the same for all of them."""
         fragment = self._fragment(fragment_id)
         every = RowRange(0, int(fragment.physical_rows))
         where = self._request.where
@@ -340,10 +340,10 @@ class _Rewriting:
             ) from None
 
     def _fails_again(self, fragment_id: int, every: RowRange) -> bool:
-        """Return whether rows cannot be read again, while what they are computed from can: the storage is well.
+        """Return whether reading the rows fails again while their inputs can be read, so the storage works.
 
         Raises:
-            LemanError: what `storage_errors.unusable` gives, where it is not.
+            LemanError: see `storage_unusable`.
         """
         where = self._request.where
         try:
@@ -357,7 +357,7 @@ class _Rewriting:
         return False
 
     def _parts(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Cut rows so that the values which are the same for all of them take bounded memory."""
+        """Split rows so that values repeated for all of them take bounded memory."""
         constants = self._request.values
         most = rows.num_rows if constants is None else max(1, _REPEATED_BYTES // max(1, constants.nbytes))
         for at in range(0, rows.num_rows, most):
@@ -382,7 +382,7 @@ class _Rewriting:
         return fragment
 
     def _new_fragments(self, ids: npt.NDArray[np.uint64] | None) -> Iterator[FragmentMetadata]:
-        """Yield what the files are, with the stable ids of all their rows; None: the table has none."""
+        """Yield the fragments of the files, with the stable ids of all their rows; None: the table has none."""
         at = 0
         for file in self.files.files:
             with using_storage(self._request.uri):
@@ -394,7 +394,7 @@ class _Rewriting:
 
 
 def _repeated(value: pa.Array, rows: int) -> pa.Array:
-    """Return one value so many times: `take` does not know all types."""
+    """Return one value repeated: `take` does not support all types."""
     while len(value) < rows:
         value = pa.concat_arrays([value, value])
     return value.slice(0, rows)
@@ -404,13 +404,13 @@ def _quoted(column: TableField) -> str:
     return "`" + column.name.replace("`", "``") + "`"
 
 
-#: Arrow's Rust panics over wide numbers that lie as a stream has them.
+#: Arrow's Rust panics on wide numbers at the alignment of a stream.
 _ALIGNED = pa.ipc.IpcReadOptions(ensure_alignment=pa.ipc.Alignment.At64Byte)
 _DUPLICATE = "Ambiguous merge insert"
 _NOT_EVALUATED = re.compile(
     r"Arrow error: |Divide by zero|Cast error|Error applying filter|too large to store|[Oo]verflow"
 )
-#: Lance on a condition that it cannot plan.
+#: Lance's errors about a condition that it cannot plan.
 _REFUSED = re.compile(
     r"Invalid user input|Query Execution error|Not supported|LanceError\((?:InvalidInput|NotSupported)\)"
     r"|Internal error: "
@@ -422,9 +422,7 @@ _OF_UPDATE, _OF_DELETE = "header.update_where", "header.delete_where"
 
 
 class StagedMerge:
-    """The rows of one merge, in a file of this machine. Anyone who makes it discards it; after a killed
-    process the next merge does.
-    """
+    """The rows of one merge, in a local file. The creator discards it; after a killed process the next merge does."""
 
     stays = False
 
@@ -434,7 +432,7 @@ class StagedMerge:
         Raises:
             NotFound: TABLE_NOT_FOUND.
             FailedPrecondition: IS_A_VIEW, FILE_FORMAT_NOT_SUPPORTED.
-            LemanError: what else `LanceTables.dataset` raises.
+            LemanError: raised by `LanceTables.dataset`.
         """
         self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
         check_takes_rows(self._table)
@@ -449,7 +447,7 @@ class StagedMerge:
         return self._folder.path / "rows.arrow"
 
     def request(self, request_id: str, body: str) -> MergeRowsRequest:
-        """Return what is to be committed."""
+        """Return the request to commit."""
         return MergeRowsRequest(
             uri=self._table.uri,
             request_id=request_id,
@@ -461,12 +459,12 @@ class StagedMerge:
         )
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Set all aside that comes, until the stream ends; return which rows came.
+        """Set aside all rows until the stream ends; return their digest and count.
 
         Raises:
-            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; MERGE_TOO_LARGE; BAD_COLUMN – a key is not sent.
-            FailedPrecondition: COLUMN_IS_COMPUTED; as `Fitting`.
-            LemanError: what `Incoming.end` was told; STORAGE_FULL and the like, of this machine.
+            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; MERGE_TOO_LARGE; BAD_COLUMN – a key is missing.
+            FailedPrecondition: COLUMN_IS_COMPUTED; see also `Fitting`.
+            LemanError: the error passed to `Incoming.end`; STORAGE_FULL and the like, of this machine.
         """
         schema, coming = read_batches(incoming)
         check_not_computed(schema.names, self._table.fields)
@@ -488,11 +486,10 @@ class StagedMerge:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Return whether the table was dropped, or another one is in its place."""
+        """Return whether the table was dropped or replaced."""
         return is_outlived(self._table)
 
     def discard(self) -> None:
-        """Remove the rows."""
         self._folder.remove()
 
     def _check_size(self, size: int) -> None:
@@ -520,7 +517,7 @@ class StagedMerge:
                     "column",
                     field="header.on",
                 )
-            kind = schema.field(name).type  # of JSON Lance matches none, and would insert it again and again
+            kind = schema.field(name).type  # Lance matches no JSON values, and would insert them each time
             if pa.types.is_nested(kind) or arrow_types.is_blob(schema.field(name)) or isinstance(kind, pa.JsonType):
                 raise InvalidArgument(
                     "BAD_COLUMN",
@@ -532,7 +529,7 @@ class StagedMerge:
 
 @dataclass(frozen=True, slots=True)
 class ReadyMerge:
-    """A merge that is to be committed."""
+    """A merge that is ready to commit."""
 
     operation: LanceOperation.Update
     #: Rows inserted, updated, deleted.
@@ -542,13 +539,13 @@ class ReadyMerge:
 
 @contextlib.contextmanager
 def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[ReadyMerge]:
-    """Give what makes the version that the handle is at one with the rows; its files go, unless it is committed.
+    """Merge the rows into the handle's version for a commit inside the block; without one, the files are removed.
 
     Raises:
         FailedPrecondition: DUPLICATE_KEY – several rows match one of the table; FILTER_FAILED – a condition cannot be
             evaluated.
         InvalidArgument: INVALID_FILTER.
-        LemanError: what `storage_errors.unusable` gives.
+        LemanError: see `storage_unusable`.
     """
     rows = _source(table, request)
     dataset, rules = table.dataset, request.rules
@@ -584,9 +581,9 @@ def prepared_merge(table: TableHandle, request: MergeRowsRequest) -> Iterator[Re
 
 
 def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
-    """Return the rows as Lance takes them.
+    """Return the rows for Lance.
 
-    Computed columns that rest on what is sent are among them, without values: what they had is not that of these rows.
+    They include computed columns that depend on the sent columns, without values, as the old values are outdated.
     """
     known = snapshot_of(request.uri, table.dataset, ())
     with translating_os_errors("The rows of a merge", request.rows), pa.memory_map(request.rows) as file:
@@ -607,7 +604,7 @@ def _source(table: TableHandle, request: MergeRowsRequest) -> pa.Table:
 
 
 def _note(uri: str, files: list[tuple[str, int]]) -> None:
-    """Note what is about to be committed, as all that the coordinator commits."""
+    """Note the files before their commit, like all that the coordinator commits."""
     staged = []
     for name, rows in files:
         size, digest = digest_of(uri, name)
@@ -628,10 +625,12 @@ def _translated(request: MergeRowsRequest, blamed: str) -> Iterator[None]:
 
 
 def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanError:
-    """Return what it means that Lance cannot bring the rows together.
+    """Return the error of a merge that Lance refuses.
 
     Args:
-        blamed: the condition that is to blame where one is.
+        error: Lance's error.
+        request: The merge.
+        blamed: The condition to blame, if any.
     """
     text = first_line(error)
     if _DUPLICATE in text:
@@ -661,7 +660,7 @@ def _failure(error: Exception, request: MergeRowsRequest, blamed: str) -> LemanE
 
 
 def _about_condition(text: str) -> str:
-    """Return what is wrong with a condition that Lance cannot plan."""
+    """Return the problem of a condition that Lance cannot plan."""
     if (found := _AMBIGUOUS.search(text)) is not None:
         name = excerpt(found[1])
         return f"{name} is a column of the rows that are sent and of the table: write source.{name} or target.{name}"

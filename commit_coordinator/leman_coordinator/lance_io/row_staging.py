@@ -1,4 +1,4 @@
-"""Rows that a caller adds, on their way into a table: a data file for each new fragment, in no version of it yet."""
+"""Stage rows that a caller adds: a data file for each new fragment, which no version of the table has yet."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from leman_core.storage.lance_tables import LanceTables, snapshot_of
 from leman_core.storage.object_stores import lance_options
 from leman_core.storage.view_data_files import new_name, remove_staged
 
-#: Rows of a fragment at the most, where the caller leaves it open: as Lance chooses.
+#: Most rows of a fragment, unless the caller chooses: Lance's default.
 FRAGMENT_ROWS = 1 << 20
-#: Bytes of a fragment's file, from which on the next one is begun.
+#: Size of a fragment's file at which the next one is started.
 _FRAGMENT_BYTES = 16 << 30
 _OLDEST_FORMAT = (2, 0)
 _COLUMNS_LISTED = 40
 
 
 class StagedRows:
-    """The files of one upload, written by one thread. Anyone who makes it discards it, or has it committed."""
+    """The files of one upload, written by one thread. The creator discards it, or has it committed."""
 
     stays = True
 
@@ -45,7 +45,7 @@ class StagedRows:
         Raises:
             NotFound: TABLE_NOT_FOUND.
             FailedPrecondition: IS_A_VIEW; FILE_FORMAT_NOT_SUPPORTED – the table is of Lance's first file format.
-            LemanError: what else `LanceTables.dataset` raises.
+            LemanError: raised by `LanceTables.dataset`.
         """
         self._table = snapshot_of(uri, LanceTables().dataset(uri), ())
         check_takes_rows(self._table)
@@ -57,17 +57,17 @@ class StagedRows:
         return self._files.files
 
     def request(self, request_id: str, body: str) -> AppendRowsRequest:
-        """Return what is to be committed."""
+        """Return the request to commit."""
         table = self._table
         return AppendRowsRequest(table.uri, request_id, body, table.incarnation, self._columns, tuple(self.files))
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Write all that comes, until the stream ends; return which rows came.
+        """Write all rows until the stream ends; return their digest and count.
 
         Raises:
-            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; and as `Fitting`.
-            FailedPrecondition: as `Fitting`.
-            LemanError: what `Incoming.end` was told; what `storage_errors.unusable` gives.
+            InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE; see also `Fitting`.
+            FailedPrecondition: see `Fitting`.
+            LemanError: the error passed to `Incoming.end`; see also `storage_unusable`.
         """
         schema, coming = read_batches(incoming)
         fitting = Fitting(schema, self._table.fields)
@@ -80,7 +80,7 @@ class StagedRows:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Return whether the table was dropped, or another one is in its place."""
+        """Return whether the table was dropped or replaced."""
         return is_outlived(self._table)
 
     def discard(self) -> None:
@@ -89,7 +89,7 @@ class StagedRows:
 
 
 class RowFiles:
-    """Data files of new fragments, one after the other. Anyone who makes them discards them, or has them committed."""
+    """Data files of new fragments, one after the other. The creator discards them, or has them committed."""
 
     def __init__(self, table: TableSnapshot, max_rows: int = 0) -> None:
         self._table = table
@@ -99,10 +99,10 @@ class RowFiles:
         self.files: list[StagedFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Append rows in the types that are written to the table's columns.
+        """Append rows, in the types that are written to the table's columns.
 
         Raises:
-            LemanError: what `storage_errors.unusable` gives.
+            LemanError: see `storage_unusable`.
         """
         while batch.num_rows:
             if self._file is None:
@@ -117,7 +117,7 @@ class RowFiles:
         """Publish the last file, and note all of them.
 
         Raises:
-            LemanError: what `storage_errors.unusable` and `committed_files.note` raise.
+            LemanError: see `storage_unusable`; raised by `write_note`.
         """
         self._close_file()
         if self.files:
@@ -125,7 +125,7 @@ class RowFiles:
 
     def discard(self) -> None:
         """Remove the files. What cannot be removed stays, until garbage is collected."""
-        self._file = None  # a writer that is dropped leaves no file
+        self._file = None  # a dropped writer leaves no file
         remove_staged(self._table.uri, self._names)
 
     def _begun(self, schema: pa.Schema) -> _RowsFile:
@@ -140,7 +140,7 @@ class RowFiles:
 
 
 class _RowsFile:
-    """One file of rows. It is published by `close` alone."""
+    """One file of rows. Only `close` publishes it."""
 
     def __init__(self, table: TableSnapshot, name: str, schema: pa.Schema) -> None:
         self._uri = table.uri
@@ -167,7 +167,7 @@ class _RowsFile:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
-        """Raise COMMIT_REFUSED if Lance will never accept the values; it does not name their column."""
+        """Raise COMMIT_REFUSED if Lance can never store the values; it does not name their column."""
         try:
             with using_storage(self._uri):
                 yield
@@ -202,12 +202,12 @@ class _RowsFile:
 
 
 def _described_blobs(schema: pa.Schema, file_format: tuple[int, int]) -> Sequence[str]:
-    """Return the columns whose bytes Lance's newer kind of blob describes."""
+    """Return the columns with Lance's newer kind of blob, which describes its bytes."""
     return [f.name for f in schema if arrow_types.is_blob(f) and file_format >= arrow_types.V2_FORMAT]
 
 
 def is_outlived(table: TableSnapshot) -> bool:
-    """Return whether a table was dropped, or another one is in its place."""
+    """Return whether a table was dropped or replaced."""
     try:
         now = snapshot_of(table.uri, LanceTables().dataset(table.uri), ())
     except NotFound:
@@ -226,6 +226,6 @@ def check_takes_rows(table: TableSnapshot) -> None:
     if table.file_format < _OLDEST_FORMAT:
         raise FailedPrecondition(
             "FILE_FORMAT_NOT_SUPPORTED",
-            f"Table {table.uri} is written in Lance's first file format: write it again with lance.write_dataset",
+            f"Table {table.uri} is written in Lance's first file format: rewrite it with lance.write_dataset",
             uri=table.uri,
         )

@@ -1,16 +1,11 @@
-"""The files of a table: staged ones that may be installed, notes of committed ones, and what lies in its folder.
+"""The files of a table: check staged ones, note committed ones, list what its folders have, and remove files.
 
-Staged files that may be installed: checked, and laid out as a manifest names them.
+Lance keeps no checksums, and the properties of its transactions go with old versions. So the coordinator notes the
+sizes and digests of the files that it is about to install, in a small file for each request under
+`<table>/_committed/`. A note of a file that is not installed after all does no harm, as no other file ever gets its
+name.
 
-Notes of committed files: size and digest of each, beside the table's data for as long as the file is there.
-
-Lance keeps no checksums, and the properties of its transactions go with old versions. So the coordinator notes what it
-is about to install, a small file for each request, under `<table>/_committed/`. A note of a file that is not installed
-after all does no harm: no other file is ever given the same name.
-
-The files in a table's folder and of its checkpoints, what the table's versions refer to, and the removal of files.
-
-Where the storage cannot be used, everything here raises what `storage_errors.failed` gives.
+If the storage cannot be used, everything here raises the errors of `storage_failed`.
 """
 
 from __future__ import annotations
@@ -63,7 +58,7 @@ class InstallableFile:
 
 
 class StagedFiles:
-    """The check of staged files of one table, for many threads at once."""
+    """Check the staged files of one table, in many threads."""
 
     def __init__(self, uri: str) -> None:
         self._uri = uri
@@ -74,13 +69,13 @@ class StagedFiles:
         """Check the content of a staged file and return it as an installable one.
 
         Raises:
-            NotFound: TABLE_NOT_FOUND – there is no such table.
+            NotFound: TABLE_NOT_FOUND – the table does not exist.
             FailedPrecondition: TYPE_MISMATCH – the column is not the table's.
-            LemanError: what `column_file_checks.verify` raises.
+            LemanError: raised by `column_files.read_verified`.
         """
         verified = column_files.verify_column_file(self._uri, staged, output.field.arrow)
         key = (output.name, output.field.field_ids, str(output.field.arrow.type), verified.column, verified.format)
-        with self._finding:  # by one of many threads: it opens the table
+        with self._finding:  # once for many threads: it opens the table
             layout = self._layouts.get(key)
             if layout is None:
                 layout = self._layouts[key] = self._layout_of(staged, verified, output)
@@ -93,13 +88,13 @@ class StagedFiles:
     def _layout_of(self, staged: StagedFile, verified: Verified, output: OutputField) -> LanceDataFile:
         with contextlib.ExitStack() as stack:
             name = staged.file
-            if verified.column != output.name:  # Lance would look for its column by the name in the file
+            if verified.column != output.name:  # Lance would search its column by the name in the file
                 like = column_files.empty_copy(self._uri, staged, output.field.arrow, verified.format)
                 name = stack.enter_context(like)
             return self._layout(name, output)
 
     def _layout(self, name: str, output: OutputField) -> LanceDataFile:
-        """Return which field is in which column of the file.
+        """Return the layout of the file: which field is in which of its columns.
 
         It is the same for all files of one column and format version.
         """
@@ -116,7 +111,7 @@ class StagedFiles:
 
 
 def with_files(fragment: FragmentMetadata, new: Iterable[LanceDataFile]) -> FragmentMetadata:
-    """Return a fragment with other files for the fields that these hold. A file that no field is left in is dropped."""
+    """Return a fragment with new files for their fields. A file with no field left is dropped."""
     added = list(new)
     replaced = {field_id for file in added for field_id in file.fields}
     files = []
@@ -144,16 +139,17 @@ def with_layout_of(layout: LanceDataFile, staged: StagedFile) -> LanceDataFile:
 
 FOLDER = "_committed"
 _ENDING = ".files"
-#: First line of a note. One for each file follows: name, size, digest. The note's own name is a digest of all of it.
+#: First line of a note. A line for each file follows: name, size, digest. The note's own name is a digest of its
+#: content.
 _HEADER = "leman committed files 1"
-#: So many notes are left as they are: making one of them would gain nothing.
+#: This many notes are not worth merging.
 _FEW = 16
 _TRIES = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a committed file must hold."""
+    """The expected content of a committed file."""
 
     size_bytes: int
     #: xxh3-128 of the bytes, as hex.
@@ -164,53 +160,51 @@ class Committed:
 class Notes:
     """All notes of a table."""
 
-    #: What is noted, by name of the data file.
+    #: Noted content by name of the data file.
     files: Mapping[str, Committed]
-    #: What is wrong, by file name of a note that cannot be believed.
+    #: The problem of each damaged note, by file name.
     damaged: Mapping[str, str]
     bytes_read: int
 
 
 def can_be_noted(file: StagedFile) -> bool:
-    """Return whether a file that no one has looked at yet may stand in a note: its name and digest are such as ours."""
+    """Return whether an unchecked file may be noted: its name and digest have the right form."""
     return keys.parse_column_file_name(file.file) is not None and file.digest.isalnum()
 
 
 def write_note(uri: str, files: Iterable[StagedFile]) -> None:
-    """Write a note of files of a table; the same files again make the same note.
+    """Write a note of files of a table; the same files make the same note.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: see `storage_failed`.
     """
     try:
         _write(uri, {file.file: Committed(file.size_bytes, file.digest) for file in files})
     except OSError as error:
-        raise storage_failed(
-            error, f"What is about to be committed to {uri} cannot be noted now: {error}", uri
-        ) from error
+        raise storage_failed(error, f"The files to be committed to {uri} cannot be noted now: {error}", uri) from error
 
 
 def read_notes(uri: str) -> Notes:
     """Return all notes of a table.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives, where the folder cannot be read.
+        LemanError: see `storage_failed`.
     """
     for tries_left in reversed(range(_TRIES)):
         with translating_os_errors(f"Notes of committed files of {uri}", uri):
             found = _read(uri, _names(uri))
-        if found.vanished and tries_left:  # folded meanwhile: another note has what they said
+        if found.vanished and tries_left:  # merged meanwhile: another note has their content
             continue
         break
     return Notes(found.files, found.damaged, found.bytes_read)
 
 
 def problem_of(uri: str, name: str, expected: Committed) -> str:
-    """Return what is wrong with a data file of a table; empty: it is as it was written.
+    """Return the problem of a data file of a table; empty: it is intact.
 
     Raises:
-        NotFound: FILE_MISSING – there is no such file.
-        LemanError: what `storage_errors.failed` gives.
+        NotFound: FILE_MISSING – the file does not exist.
+        LemanError: see `storage_failed`.
     """
     size, digest = digest_of(uri, name)
     if (size, digest) == (expected.size_bytes, expected.digest):
@@ -221,15 +215,16 @@ def problem_of(uri: str, name: str, expected: Committed) -> str:
 
 
 def fold_notes(uri: str, present: Callable[[], Collection[str]]) -> None:
-    """Merge many notes into one, without files that are no longer there.
+    """Merge many notes into one, without files that no longer exist.
 
-    Damaged notes stay. Stopped anywhere it can be called again.
+    Damaged notes stay. After an interruption it can be called again.
 
     Args:
+        uri: The table.
         present: Lists the data folder; it is called after the notes were listed, so that no file is missed.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: see `storage_failed`.
     """
     with translating_os_errors(f"Notes of committed files of {uri}", uri):
         names = _names(uri)
@@ -302,18 +297,18 @@ def _decode(name: str, content: bytes) -> dict[str, Committed]:
     return {file: Committed(int(size), digest) for file, size, digest in parts}
 
 
-#: Folders of Lance's own beside the data, and that of its indices, which has a folder for each.
+#: Lance's own folders besides the data, and that of its indices, which has a folder for each.
 _OF_LANCE = ("_versions", "_transactions", "_deletions")
 _INDICES = "_indices"
-#: Files that are deleted after one look at their folder.
+#: Files that are deleted after one listing of their folder.
 _AT_ONCE = 1000
 
 
 class TableVersions:
-    """The versions of a table, and with them everything that refers to its data files.
+    """The versions of a table, and so everything that refers to its data files.
 
     Raises:
-        NotFound: TABLE_NOT_FOUND – there is no such table.
+        NotFound: TABLE_NOT_FOUND – the table does not exist.
         Unavailable: the storage cannot be read now.
     """
 
@@ -322,7 +317,7 @@ class TableVersions:
         self.latest = LanceTables().snapshot(uri)
 
     def older(self) -> Iterator[TableSnapshot]:
-        """Yield the versions before `latest` that are kept, newest first; tagged ones are among them."""
+        """Yield the existing versions before `latest`, newest first, including tagged ones."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             numbers = sorted((int(v["version"]) for v in dataset.versions()), reverse=True)
@@ -340,7 +335,7 @@ class TableVersions:
                     yield _snapshot(self._uri, dataset.checkout_version((name, int(version["version"]))))
 
     def files_since(self) -> set[str]:
-        """Return the data files of the versions that came after `latest`."""
+        """Return the data files of the versions after `latest`."""
         with _readable(self._uri):
             dataset = open_latest(self._uri)
             later = range(self.latest.version + 1, dataset.version + 1)
@@ -349,7 +344,7 @@ class TableVersions:
 
 
 def data_folder(uri: str) -> list[StoredFile]:
-    """Return the files of the data folder that Leman wrote, and unfinished ones, by name."""
+    """Return Leman's files and unfinished ones in the data folder, by name."""
     return [f for f in _listed(uri, "data") if is_lemans_data_file(f.name) or UNFINISHED_NAME.fullmatch(f.name)]
 
 
@@ -394,8 +389,7 @@ def is_lemans_data_file(name: str) -> bool:
 
 
 def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
-    """Return whether a version refers to a data file in another folder than the table's own, as a shallow clone
-    does."""
+    """Return whether a version refers to a data file outside the table's folder, as a shallow clone does."""
     with _readable(table.uri):
         fragment = open_version(table.uri, table.version).get_fragment(fragment_id)
     files = [] if fragment is None else fragment.metadata.files
@@ -405,15 +399,15 @@ def is_elsewhere(table: TableSnapshot, fragment_id: int, name: str) -> bool:
 def refresh_folder(uri: str) -> list[StoredFile]:
     """Return the files of a view's refresh folder, by name.
 
-    Among them are lists of rows to be evicted; such a file is removed once its delta is committed.
+    Among them are lists of rows to evict; such a file is removed once its delta is committed.
     """
     return _listed(uri, REFRESH_FOLDER)
 
 
 def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozenset[str]] | None:
-    """Return the rows of a partial column file that no one asked for yet, and md5 of the filters settled in it.
+    """Return a partial column file's rows that were never requested, and md5 of the filters settled in it.
 
-    None where that cannot be read.
+    None if it cannot be read.
     """
     try:
         buffer = column_files.read_states_buffer(uri, file)
@@ -428,13 +422,13 @@ def untouched_ranges(uri: str, file: str) -> tuple[tuple[RowRange, ...], frozens
 
 
 def remove_files(uri: str, files: Iterable[StoredFile]) -> Iterator[StoredFile]:
-    """Delete those of the files that are still as they were listed, and yield each that is gone.
+    """Delete those of the files that have not changed since they were listed, and yield each that is gone.
 
-    Their folders are listed again to tell: for one and the same object a store gives milliseconds in a list, and
-    seconds when it is asked for that object alone.
+    To detect changes, their folders are listed again: for the same object a store returns milliseconds in a list, and
+    seconds in a request for the object.
 
     Raises:
-        Unavailable: STORE_UNAVAILABLE – the same call again goes on.
+        Unavailable: STORE_UNAVAILABLE – the same call continues.
     """
     wanted = list(files)
     for at in range(0, len(wanted), _AT_ONCE):

@@ -1,20 +1,12 @@
-"""Keep a table open between commits, commit several columns at once, and classify commit errors.
+"""Keep a table open between commits, commit files of several columns in one transaction, and classify commit errors.
 
-What an error of Lance in a commit means: nothing was committed, it would be refused again, or no one can tell.
-
-The record of which attempt at a job may still change a table, under one key of the table's own config.
-
-A commit has read the manifest anyway, so that a look costs nothing; and what a table's manifest says holds for
-every coordinator, after any restart, and without Redis (decision 16).
-
-One transaction for files of several columns.
+Which attempt at a job may still change a table is recorded under one key of the table's config. A commit has read the
+manifest anyway, so the check costs nothing; and a manifest holds for every coordinator, after any restart, and without
+Redis (decision 16).
 
 Lance's DataReplacement takes files of the same fields, one for each fragment. Its Update takes whole fragments, and so
-files of any columns. Indexes on these columns leave the fragments out, as after a DataReplacement, and the versions in
-which rows were last updated move. It conflicts with whatever touches the same fragments meanwhile, also with deletions,
-which a DataReplacement does not.
-
-The Lance side of a commit: a table that is kept open between commits.
+files of any columns. Indexes on these columns leave the fragments out, as after a DataReplacement, and the versions of
+the last row updates change. Unlike a DataReplacement, it conflicts with concurrent deletions too.
 """
 
 from __future__ import annotations
@@ -47,7 +39,7 @@ from leman_core.storage.storage_errors import refusal_error
 from leman_core.storage.table_creation import check_conditional_puts
 from leman_core.storage.transactions import OPERATION, REPLACE_COLUMNS, CommitHistory, CommitRecord
 
-#: Messages of plain OSErrors that say for certain that nothing was committed.
+#: Messages of plain OSErrors that guarantee that nothing was committed.
 _REFUSED = (
     "Incompatible transaction",
     "commit conflict",
@@ -57,29 +49,28 @@ _REFUSED = (
 
 
 class CommitConflict(Exception):
-    """Another writer came between, and nothing was committed: look again before anything else."""
+    """Another writer came between, and nothing was committed: read the table again first."""
 
 
 class CommitUnclear(Exception):
-    """Lance failed in a way that does not say whether the commit was made: look before anything else."""
+    """Lance failed, and the commit may have been made: read the table first."""
 
 
 @contextlib.contextmanager
 def commit_outcomes(uri: str) -> Iterator[None]:
-    """Turn what Lance raises in a commit into one of the three things that it can mean.
+    """Translate Lance's errors in a commit into one of three outcomes.
 
     Raises:
         CommitConflict: Another writer came between, and nothing was committed.
         FailedPrecondition: The same commit would be refused again, by the storage (see
-        `leman_core.storage.storage_errors`) or by
-            Lance (COMMIT_REFUSED).
-        CommitUnclear: Anything else; the commit may have been made.
+            `leman_core.storage.storage_errors`) or by Lance (COMMIT_REFUSED).
+        CommitUnclear: Any other error; the commit may have been made.
     """
     try:
         yield
     except (LemanError, KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a panic in Lance's Rust is no Exception
+    except BaseException as error:  # a panic in Lance's Rust is not an Exception
         refused = isinstance(error, OSError) and any(text in str(error) for text in _REFUSED)
         if refused or isinstance(error, CommitConflictError | FileExistsError):
             raise CommitConflict(first_line(error)) from error
@@ -90,9 +81,9 @@ def commit_outcomes(uri: str) -> Iterator[None]:
 
 
 def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
-    """Return the error of a commit that Lance would refuse again; None: it may succeed the next time.
+    """Return the error of a commit that Lance would refuse again; None: a retry may succeed.
 
-    Whether Lance panicked before or after the commit, a look tells.
+    After a panic, reading the table shows whether the commit was made.
     """
     if not is_definite(error):
         return None
@@ -102,14 +93,14 @@ def _definite(uri: str, error: BaseException) -> FailedPrecondition | None:
 
 
 ATTEMPTS_KEY = "leman.attempts"
-#: Jobs that were taken over last. An executor that wakes so many takeovers of one table later may commit again.
+#: Recently taken-over jobs to remember. An executor that wakes after more takeovers of one table may commit again.
 _JOBS_KEPT = 64
 
 
 def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
-    """Return the last attempt that has begun, by job, for the jobs that were taken over.
+    """Return the last begun attempt of each job that was taken over.
 
-    Anybody may write a config: what is no such record counts as none.
+    Any writer may change the config, so an invalid record counts as none.
     """
     try:
         stored = json.loads(config.get(ATTEMPTS_KEY) or "{}")
@@ -121,19 +112,19 @@ def read_attempts(config: Mapping[str, str]) -> dict[str, int]:
 
 
 def with_attempt(known: Mapping[str, int], job_id: str, attempt: int) -> str:
-    """Return the record with one more attempt, as it is stored: the latest jobs last, 64 of them at the most."""
+    """Return the stored record with one more attempt: the latest jobs last, at most 64 of them."""
     entries = [(job, number) for job, number in known.items() if job != job_id][-_JOBS_KEPT + 1 :]
     return json.dumps(dict([*entries, (job_id, attempt)]), separators=(",", ":"))
 
 
 _CONTAINER = 1 << 16
-#: The number that begins a Roaring bitmap in its portable format with containers of runs, and the number of containers
-#: from which on their places are listed.
+#: The first number of a Roaring bitmap in its portable format with run containers, and the number of containers from
+#: which on their offsets are listed.
 _COOKIE, _LISTED_FROM = 12347, 4
 
 
 def update_of(dataset: lance.LanceDataset, files: Sequence[tuple[int, InstallableFile]]) -> LanceOperation.Update:
-    """Return what installs files in fragments of the version of `dataset`; one fragment may get several."""
+    """Return the operation that installs files in fragments of `dataset`; one fragment may get several."""
     by_fragment: dict[int, list[InstallableFile]] = {}
     for fragment_id, file in files:
         by_fragment.setdefault(fragment_id, []).append(file)
@@ -170,7 +161,7 @@ def all_offsets(rows: int) -> bytes:
 
 
 _COMMIT_TIMEOUT = timedelta(seconds=60)
-#: What is kept of a table between commits. By itself Lance keeps the manifest of each version that the handle was at:
+#: Lance's cache of a table between commits. By default Lance keeps the manifest of each version that the handle was at:
 #: half a megabyte for 200 columns.
 _CACHE_BYTES = 16 << 20
 
@@ -178,8 +169,8 @@ _CACHE_BYTES = 16 << 20
 class TableHandle:
     """A table that is kept open between commits, for one thread at a time.
 
-    Call `latest` right before each commit: a commit builds on what the handle has read, and Lance would let it build
-    on a table that was dropped and made again at the same path.
+    Call `latest` right before each commit: a commit builds on what the handle has read, and Lance would let it build on
+    a table that was dropped and recreated at the same path.
     """
 
     def __init__(self, uri: str) -> None:
@@ -190,24 +181,24 @@ class TableHandle:
         self._dataset = open_table(uri, cache_bytes=_CACHE_BYTES)
         self._history = CommitHistory()
         self._had_index = False
-        #: Versions whose rows were taken back, or need not be, see `twin_commits`.
+        #: Versions whose duplicate rows are settled, see `duplicate_commits`.
         self.twins_settled: set[int] = set()
 
     @property
     def kept_bytes(self) -> int:
-        """Return how much Lance keeps of the table, beside its latest manifest."""
+        """Return how many bytes Lance keeps of the table, besides its latest manifest."""
         return int(self._dataset.session().size_bytes())
 
     def latest(self, fragment_ids: Collection[int] = ()) -> TableSnapshot:
         """Move to the latest version and return it, with those of the named fragments that exist.
 
         Raises:
-            LemanError: what `table_errors.table_error` gives.
+            LemanError: see `table_error`.
         """
         before = self.incarnation
         try:
             self._move_to_latest()
-            with panics_as_errors():  # over a schema that makes no sense, once it is asked for
+            with panics_as_errors():  # over an invalid schema, once it is read
                 found = self._snapshot(fragment_ids)
         except (OSError, ValueError) as error:
             raise table_error(self._uri, error) from None
@@ -221,7 +212,7 @@ class TableHandle:
         options = options_of(self._uri)
         if options == self._options:
             move_to_latest(self._dataset)
-        else:  # credentials were renewed, and the handle keeps those that it was opened with
+        else:  # credentials were renewed, and the handle keeps the old ones
             self._dataset = open_latest(self._uri, cache_bytes=_CACHE_BYTES)
             self._options = options
 
@@ -230,8 +221,7 @@ class TableHandle:
     ) -> int:
         """Install files, at most one of each column in each fragment; return the version of the table with them.
 
-        Lance rebases over versions that came after `base`: where the version grew by more than one, others
-        committed in between.
+        Lance rebases over versions after `base`: if the version grew by more than one, others committed in between.
 
         Args:
             base: The version that the handle is at, which was checked.
@@ -241,7 +231,7 @@ class TableHandle:
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         if self._dataset.version != base.version:
             raise RuntimeError(f"checked at version {base.version}, the handle is at {self._dataset.version}")
@@ -259,12 +249,12 @@ class TableHandle:
         return int(self._dataset.version)
 
     def commit(self, operation: LanceOperation.BaseOperation, properties: Mapping[str, str]) -> int:
-        """Commit an operation on the version that the handle is at, and return the version of the table with it.
+        """Commit an operation on the handle's version, and return the version of the table with it.
 
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         version = int(self._dataset.version)
         transaction = lance.Transaction(version, operation, str(uuid.uuid4()), dict(properties))
@@ -273,49 +263,49 @@ class TableHandle:
         return int(self._dataset.version)
 
     def drop_columns(self, names: Sequence[str]) -> int:
-        """Drop columns of the version that the handle is at, and return the version of the table without them.
+        """Drop columns of the handle's version, and return the version of the table without them.
 
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             self._dataset.drop_columns(list(names))
         return int(self._dataset.version)
 
     def alter_columns(self, alterations: Sequence[dict[str, Any]]) -> int:
-        """Alter columns of the version that the handle is at, as `LanceDataset.alter_columns` takes it.
+        """Alter columns of the handle's version, with the arguments of `LanceDataset.alter_columns`.
 
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             self._dataset.alter_columns(*alterations)  # type: ignore[arg-type]  # its annotation is of another form
         return int(self._dataset.version)
 
     def add_plain_columns(self, fields: Sequence[pa.Field]) -> int:
-        """Add columns without values to the version that the handle is at.
+        """Add columns without values to the handle's version.
 
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             self._dataset.add_columns(pa.schema(list(fields)))
         return int(self._dataset.version)
 
     def current(self, fragment_ids: Collection[int]) -> TableSnapshot:
-        """Return the version that the handle is at, that of its last commit or look, with the named fragments."""
+        """Return the handle's version, that of its last commit or read, with the named fragments."""
         return self._snapshot(fragment_ids)
 
     def has_no_index(self) -> bool:
-        """Return whether it is certain that the version that the handle is at has no index.
+        """Return whether the handle's version certainly has no index.
 
-        To look costs nothing where there is none; of a table that had one it is not asked again.
+        The check is free if there is none; a table that had one is not checked again.
         """
         if not self._had_index:
             self._had_index = True
@@ -325,18 +315,18 @@ class TableHandle:
 
     @property
     def dataset(self) -> lance.LanceDataset:
-        """The version that the handle is at, as Lance's dataset."""
+        """The handle's version, as Lance's dataset."""
         return self._dataset
 
     def follow(self, committed: lance.LanceDataset) -> int:
-        """Move to what a commit on top of `dataset` made, and return its version."""
+        """Move to the result of a commit on `dataset`, and return its version."""
         self._dataset = committed
         return int(committed.version)
 
     def past(self, version: int) -> TableSnapshot | None:
-        """Return an older version; None where it was cleaned up.
+        """Return an older version, or None if it was deleted.
 
-        The one asked for last is remembered: versions never change.
+        The last one is cached: versions never change.
 
         Raises:
             Unavailable: STORE_UNAVAILABLE – the storage cannot be read now.
@@ -352,7 +342,7 @@ class TableHandle:
         """Return whether the table at the uri has the version that a plan identifies.
 
         Raises:
-            LemanError: what `LanceTables.snapshot` raises.
+            LemanError: raised by `LanceTables.snapshot`.
         """
         fragment = identified_fragment(identity)
         if fragment is None:
@@ -364,23 +354,23 @@ class TableHandle:
         return version_identity(found) == identity
 
     def count_rows(self, fragment_id: int, where: str) -> int:
-        """Count the live rows of a fragment for which the filter is true, in the version that the handle is at."""
+        """Return the number of live rows of a fragment that match the filter, in the handle's version."""
         fragment = self._dataset.get_fragment(fragment_id)
         return 0 if fragment is None else int(fragment.count_rows(where))
 
     def are_still_deleted(self, fragment_id: int, before: Deletions) -> bool:
-        """Return whether every row of a fragment that was deleted `before` is deleted in the handle's version, too."""
+        """Return whether every row of a fragment that was deleted `before` is still deleted."""
         fragment = self._dataset.get_fragment(fragment_id)
         return fragment is None or are_still_deleted(fragment, before)
 
     def add_schema(self, schema: pa.Schema) -> None:
-        """Add columns without data, all or none, to the version that the handle is at, which gets an incarnation.
+        """Add columns without data, all or none, and an incarnation to the handle's version.
 
         Raises:
             InvalidArgument: BAD_COLUMN – Lance refuses the schema.
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         with commit_outcomes(self._uri):
             if not self.incarnation:
@@ -393,12 +383,12 @@ class TableHandle:
                 raise
 
     def update_fields(self, changed: dict[int, LanceOperation.UpdateMap]) -> None:
-        """Change metadata of columns, by field id, in the version that the handle is at, which gets an incarnation.
+        """Change metadata of columns, by field id, and add an incarnation to the handle's version.
 
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         config = None if self.incarnation else LanceOperation.UpdateMap({INCARNATION_KEY: uuid.uuid4().hex})
         operation = LanceOperation.UpdateConfig(config_updates=config, field_metadata_updates=changed)
@@ -414,7 +404,7 @@ class TableHandle:
         Raises:
             CommitConflict: Another writer came between.
             CommitUnclear: The commit may have been made.
-            FailedPrecondition: as `commit_outcomes`.
+            FailedPrecondition: see `commit_outcomes`.
         """
         record = with_attempt(base.attempts, job_id, attempt)
         said: dict[str, str | None] = {ATTEMPTS_KEY: record}
@@ -432,7 +422,7 @@ class TableHandle:
 
     @property
     def incarnation(self) -> str:
-        """That of the version that the handle is at; empty: it has none."""
+        """The incarnation of the handle's version; empty: it has none."""
         return str(self._dataset.config().get(INCARNATION_KEY, ""))
 
     def _snapshot(self, fragment_ids: Collection[int]) -> TableSnapshot:
@@ -451,7 +441,7 @@ class TableHandle:
 
 def _fragment(metadata: lance.FragmentMetadata) -> Fragment:
     deleted = metadata.deletion_file.num_deleted_rows if metadata.deletion_file else 0
-    # `path` makes a class at every call, which would take longer than the whole commit.
+    # `path` creates a class at every call, which would take longer than the whole commit.
     files = tuple(DataFile(f._path, tuple(f.fields)) for f in metadata.files)
     return Fragment(metadata.id, metadata.physical_rows, deleted or 0, files)
 

@@ -1,17 +1,9 @@
-"""Tables and views that are removed or renamed: their folders, what refers to them, and notes for repeated requests.
+"""Remove and rename tables and views: their folders, what refers to them, and notes for repeated requests.
 
-The folder of a table or view that goes: it is there with all its rows, or no table any more.
-
-The removal of views, with the scratch tables in which their refreshes compute.
-
-Tables that go, or get another name: what refers to them, and the step itself.
-
-Which table a request to drop one is about, for when the same request comes again.
-
-A caller whose answer was lost sends the request again, perhaps to another coordinator, or to one that was restarted.
-By then another table may have the name, which no one asked to drop. So a request notes in its database which table it
-is about before it removes that, and afterwards that it has: `<database>/_leman/drops/<digest of place and request
-id>.json`. A table without an incarnation, which Lance made, gets one for that. Notes are kept for a day.
+A caller whose answer was lost repeats its request, perhaps to another coordinator. By then a new table may have the
+name, which must not be dropped. So a request notes in its database which table it is about before the removal, and that
+it is done after it: `<database>/_leman/drops/<digest of place and request id>.json`. A table without an incarnation,
+created by Lance, gets one for that. Notes are kept for a day.
 """
 
 from __future__ import annotations
@@ -47,34 +39,33 @@ from leman_core.storage.storage_errors import storage_failed, translating_os_err
 from leman_core.storage.stored_jobs import open_jobs
 from leman_core.storage.view_data_files import definition_in
 
-#: Begins the name of a folder in `OWN_FOLDER` that was a table.
+#: Prefix of a folder in `OWN_FOLDER` that was a table.
 _DROPPED = "dropped-"
-#: Begins that of one that was not the table that is meant (`MOVED_PREFIX`: it is being looked at, and no other drop
-#: removes it), and whose own name someone has taken at the same moment.
+#: Prefix of a folder that turned out to be another table and whose own name was taken at the same moment.
+#: (`MOVED_PREFIX`: it is being checked, and no other drop removes it.)
 _SET_ASIDE = "set-aside-"
-#: Pauses before what is left of a table is tried again: workers of its jobs may still write there.
+#: Pauses before the removal of leftovers is retried: workers of the table's jobs may still write there.
 _PAUSES = (0.2, 1.0, 3.0)
 
 _log = structlog.get_logger(__name__)
 
 
 def remove_folder(uri: str, incarnation: str) -> None:
-    """Remove a table's folder; where this raises, the table is still there.
+    """Remove a table's folder; if this raises, the table still exists.
 
-    On a local disk it gets another name first, in one step: from then on the table's name is free, and what others make
-    under it is not touched. In a store its versions go first: without them no one takes the rest for a table. What is
-    left after that and cannot be removed is told in the log, as the table is gone. Of a link nothing but the link goes:
-    what it leads to is another table, or has been put there by someone else.
+    A local folder is renamed first, in one step: then the table's name is free, and new data under it is safe. In a
+    store the versions are deleted first: without them the rest is not a table. Leftovers that cannot be removed are
+    logged, as the table is gone. Of a link only the link is removed, not its target.
 
     Args:
-        incarnation: of the table that is meant; empty: that is not known. On a local disk another one gets its name
-            back: anyone who freezes before the step may wake up when others have dropped the table and made another
-            one.
+        uri: The table.
+        incarnation: The expected incarnation; empty: unknown. Another local table gets its name back: a process that
+            was frozen may wake up after others have dropped the table and created a new one.
 
     Raises:
-        FileNotFoundError: there is no such folder, or another table has it.
+        FileNotFoundError: the folder does not exist, or another table has it.
         OSError: it cannot be removed.
-        LemanError: which table it is cannot be read.
+        LemanError: its incarnation cannot be read.
     """
     system, path = filesystem_of(uri)
     if is_link(uri):
@@ -104,7 +95,7 @@ def remove_folder(uri: str, incarnation: str) -> None:
 
 
 def _moved(folder: Path) -> Path | None:
-    """Give a table's folder a name of Leman's own, and return that; None where it cannot be moved there in one step."""
+    """Rename a table's folder to a name of Leman's own, and return it; None if one step cannot do that."""
     moved = folder.parent / OWN_FOLDER / f"{MOVED_PREFIX}{uuid.uuid4().hex}"
     try:
         moved.parent.mkdir(exist_ok=True)
@@ -119,9 +110,9 @@ def _moved(folder: Path) -> Path | None:
 
 
 def _check_meant(moved: Path, folder: Path, incarnation: str) -> None:
-    """Give a folder its name back where it is not that of the table that is meant, and raise FileNotFoundError.
+    """If a folder is not of the expected table, give its name back and raise FileNotFoundError.
 
-    One without versions is of a table that someone is about to make.
+    A folder without versions belongs to a table that is being created.
     """
     if not incarnation:
         return
@@ -138,14 +129,14 @@ def _check_meant(moved: Path, folder: Path, incarnation: str) -> None:
 def _put_back(moved: Path, folder: Path) -> None:
     try:
         moved.rename(folder)
-    except OSError as error:  # a third one has the name, or a writer of this one has made a file under it
+    except OSError as error:  # a third table has the name, or a writer has created a file under it
         aside = moved.with_name(moved.name.replace(MOVED_PREFIX, _SET_ASIDE))
         moved.rename(aside)
         _log.error("a table is set aside: it has lost its name", table=str(folder), path=str(aside), why=str(error))
 
 
 def _sweep(own: Path) -> None:
-    """Remove what was dropped, also what someone left who was stopped amid it; what others look at, a day later."""
+    """Remove dropped folders, including those of interrupted drops; those being checked by others, a day later."""
     looked_at = (moved for moved in own.glob(f"{MOVED_PREFIX}*") if moved.stat().st_ctime < time.time() - DAY)
     for dropped in (*own.glob(f"{_DROPPED}*"), *looked_at):
         shutil.rmtree(dropped, ignore_errors=True)
@@ -160,7 +151,7 @@ def check_view_drop(database: str, name: str, *, force: bool) -> None:
     """Check that a view may be dropped.
 
     Raises:
-        NotFound: TABLE_NOT_FOUND – there is no such table.
+        NotFound: TABLE_NOT_FOUND – the view does not exist.
         FailedPrecondition: NOT_A_VIEW – it is an ordinary table; VIEW_IN_USE – it is the source of other views, and
             `force` is not given.
     """
@@ -188,7 +179,7 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
     for other in tables.list_tables(database):
         try:
             definition = definition_in(tables.snapshot(table_uri(database, other)))
-        except (NotFound, *UNREADABLE):  # dropped meanwhile; damaged, and good for being dropped only
+        except (NotFound, *UNREADABLE):  # dropped meanwhile; or damaged, and can only be dropped
             continue
         if definition is not None and definition.source_uri == source:
             found.append(other)
@@ -196,14 +187,16 @@ def views_on(tables: LanceTables, database: str, name: str) -> list[str]:
 
 
 def drop_view(database: str, name: str, incarnation: str = "") -> None:
-    """Remove a view, its scratch tables first; stopped anywhere, it is there with all its rows, or no table any more.
+    """Remove a view, its scratch tables first. After an interruption it exists with all its rows, or not at all.
 
     Args:
-        incarnation: of the view that is meant; empty: whichever is there. Another one stays.
+        database: The database.
+        name: The view.
+        incarnation: The expected incarnation; empty: any. Another view stays.
 
     Raises:
         Unavailable: STORE_UNAVAILABLE – the storage cannot be used now.
-        LemanError: what `is_another` gives.
+        LemanError: raised by `is_another`.
     """
     uri = table_uri(database, name)
     if incarnation and is_other_table(uri, incarnation):
@@ -212,7 +205,7 @@ def drop_view(database: str, name: str, incarnation: str = "") -> None:
     for scratch in scratch_table.scratch_tables(database, pattern):
         scratch_table.drop(scratch)
     try:
-        remove_checkpoints_elsewhere(uri)  # where that fails, there is still a view to be removed
+        remove_checkpoints_elsewhere(uri)  # if that fails, the view still exists
         remove_folder(uri, incarnation)
     except FileNotFoundError:
         return
@@ -220,29 +213,29 @@ def drop_view(database: str, name: str, incarnation: str = "") -> None:
         raise storage_failed(error, f"The view {uri} cannot be removed: {error}", uri) from None
 
 
-#: Config of a table: the request that gave it its name, as its id and what tells its body apart.
+#: Config of a table: the id and the digest of the request that renamed it.
 RENAMED_BY_KEY = "leman.renamed_by"
 
 
 def check_table_drop(uri: str, *, force: bool) -> None:
-    """Check that a table may go from its name.
+    """Check that a table may be dropped or renamed.
 
     Raises:
         NotFound: TABLE_NOT_FOUND.
-        FailedPrecondition: IS_A_VIEW; TABLE_IN_USE – views rest on it or jobs of it have not ended, and `force` is not
+        FailedPrecondition: IS_A_VIEW; TABLE_IN_USE – views read it or jobs of it have not ended, and `force` is not
             given.
-        LemanError: what else `open_table` raises.
+        LemanError: raised by `open_table`.
     """
     database, _, name = uri.rpartition("/")
     name = name.removesuffix(TABLE_ENDING)
     table = open_table(uri)
     if is_view(table.schema.metadata or {}):
-        raise FailedPrecondition("IS_A_VIEW", f"'{name}' is a view, and no table", table=name)
+        raise FailedPrecondition("IS_A_VIEW", f"'{name}' is a view, not a table", table=name)
     if force:
         return
     views = views_on(LanceTables(), database, name)
     incarnation = table.config().get(INCARNATION_KEY, "")
-    # a paused job of another table that had the name fails when it is resumed
+    # A paused job of an earlier table with the name fails when it is resumed.
     jobs = [job.job_id for job in open_jobs(uri) if job.incarnation in ("", incarnation)]
     if views or jobs:
         users = [f"views {', '.join(views)}"] * bool(views) + [f"jobs {', '.join(jobs)}"] * bool(jobs)
@@ -257,18 +250,19 @@ def check_table_drop(uri: str, *, force: bool) -> None:
 
 
 def remove_table(uri: str, incarnation: str = "") -> None:
-    """Remove a table; stopped anywhere, it is there with all its rows, or no table any more.
+    """Remove a table. After an interruption it exists with all its rows, or not at all.
 
     Args:
-        incarnation: of the table that is meant; empty: whichever is there. Another one stays.
+        uri: The table.
+        incarnation: The expected incarnation; empty: any. Another table stays.
 
     Raises:
-        LemanError: what `storage_errors.failed` and `is_another` give.
+        LemanError: see `storage_failed` and `is_another`.
     """
     if incarnation and is_other_table(uri, incarnation):
         return
     try:
-        remove_checkpoints_elsewhere(uri)  # where that fails, there is still a table to be removed
+        remove_checkpoints_elsewhere(uri)  # if that fails, the table still exists
         remove_folder(uri, incarnation)
     except FileNotFoundError:
         return
@@ -277,7 +271,7 @@ def remove_table(uri: str, incarnation: str = "") -> None:
 
 
 def check_renames(uri: str) -> None:
-    """Check that a table is where one can be renamed in one step.
+    """Check that a table's storage can rename it in one step.
 
     Raises:
         FailedPrecondition: RENAME_NOT_SUPPORTED – it is in an object store.
@@ -292,13 +286,13 @@ def check_renames(uri: str) -> None:
 
 
 def renamed_version(new_uri: str, request_id: str, body: str) -> int:
-    """Return the version that a table had when this very request gave it its new name; 0: it did not.
+    """Return the version in which this request renamed the table; 0: it did not.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.
-        LemanError: what `open_table` raises, but for a table that is not there.
+        LemanError: raised by `open_table`, except for a missing table.
     """
-    with contextlib.suppress(NotFound):  # another table may have the old name by now
+    with contextlib.suppress(NotFound):  # another table may have the old name now
         dataset = open_table(new_uri)
         known, _, its_body = str(dataset.config().get(RENAMED_BY_KEY, "")).rpartition(" ")
         if known == request_id:
@@ -311,13 +305,13 @@ def renamed_version(new_uri: str, request_id: str, body: str) -> int:
 
 
 def rename_table(uri: str, new_uri: str, request_id: str, body: str) -> int:
-    """Give a table of a file system another name, and return its version.
+    """Rename a table of a file system, and return its version.
 
     Raises:
         AlreadyExists: TABLE_EXISTS.
         CommitConflict: Another writer came between.
-        CommitUnclear: Whether its request was noted is not known.
-        LemanError: what `open_table`, `commit_outcomes` and `storage_errors.failed` give.
+        CommitUnclear: Its request may have been noted.
+        LemanError: see `open_table`, `commit_outcomes` and `storage_failed`.
     """
     if Path(new_uri).exists():
         raise table_exists_error(new_uri)
@@ -338,14 +332,16 @@ _FOLDER = "drops"
 
 
 def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Callable[[str], None]) -> None:
-    """Have a table removed, unless this very request has done so: what has the name since then stays.
+    """Remove a table unless this request has done so: a later table with the name stays.
 
     Args:
-        check: raises where it may not be removed.
-        remove: is given the incarnation of the table; empty: it has none.
+        uri: The table.
+        request_id: The request.
+        check: Raises an error if it may not be removed.
+        remove: Called with the incarnation of the table; empty: it has none.
 
     Raises:
-        LemanError: what `check` and `remove` raise, or `open_table` and `storage_errors.failed` give.
+        LemanError: raised by `check` and `remove`; see also `open_table` and `storage_failed`.
     """
     incarnation = incarnation_at(uri)
     if not _is_done(uri, request_id, incarnation):
@@ -357,13 +353,15 @@ def drop_once(uri: str, request_id: str, check: Callable[[], None], remove: Call
 
 
 def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
-    """Return whether a request has removed its table: it noted so, or noted one, and there is none now, or another one.
+    """Return whether a request has removed its table: noted as removed, or noted and now missing or replaced.
 
     Args:
-        incarnation: of the table that is there now; empty: it has none; None: there is no table.
+        uri: The table.
+        request_id: The request.
+        incarnation: Of the existing table; empty: it has none; None: there is no table.
 
     Raises:
-        LemanError: what `storage_errors.failed` gives.
+        LemanError: see `storage_failed`.
     """
     system, path = _note_of(uri, request_id)
     try:
@@ -371,14 +369,14 @@ def _is_done(uri: str, request_id: str, incarnation: str | None) -> bool:
             note = json.loads(stream.readall())
             noted, removed = note["incarnation"], note.get("removed", False)  # which earlier releases do not write
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-        return False  # a part of a note is of who did not come to remove
+        return False  # a partial note is from a request that did not get to the removal
     return bool(removed) or incarnation is None or (bool(noted) and incarnation != noted)
 
 
 def _given_incarnation(uri: str) -> str:
-    """Give a table its incarnation, unless it has got one since, which a job may know; return the one that it has.
+    """Give a table an incarnation if it has none, and return its incarnation.
 
-    Empty: it cannot be written to, as a disk is full, or is to stay as it is, as only a link to it goes.
+    Empty: it cannot be written, as a disk is full, or must not change, as only a link to it is removed.
     """
     if is_link(uri):
         return ""
@@ -387,7 +385,7 @@ def _given_incarnation(uri: str) -> str:
         if not table.config().get(INCARNATION_KEY):
             with commit_outcomes(uri):
                 table.update_config({INCARNATION_KEY: uuid.uuid4().hex})
-        return incarnation_at(uri) or ""  # someone may have given it another one at the same time
+        return incarnation_at(uri) or ""  # another process may have given it one at the same time
     except (LemanError, CommitConflict, CommitUnclear) as error:
         _log.warning("a table that is dropped cannot be told from others", uri=uri, why=str(error))
         return ""
@@ -396,7 +394,7 @@ def _given_incarnation(uri: str) -> str:
 def _write(uri: str, request_id: str, incarnation: str, *, removed: bool) -> None:
     """Note which table a request is about to remove, or has removed.
 
-    Where a note cannot be written, as a disk is full, the table goes all the same: then the coordinator's memory alone
+    If the note cannot be written, as a disk is full, the table is removed anyway: then only the coordinator's memory
     knows of the request.
     """
     system, path = _note_of(uri, request_id)

@@ -1,8 +1,6 @@
-"""Views: creation, placeholders, and one version with everything that a refresh changed.
+"""Commits to views: creation, placeholders, and one version with everything that a refresh changed.
 
-Placeholders: the rows of a view before it has values.
-
-The Lance side of commits to views: creation, and one version with everything that a refresh changed.
+Placeholders are the rows of a view before it has values.
 """
 
 from __future__ import annotations
@@ -39,12 +37,12 @@ from leman_core.storage.lance_tables import INCARNATION_KEY, open_table
 from leman_core.storage.table_creation import check_conditional_puts, commit_first, create_empty
 from leman_core.storage.view_data_files import ViewFileWriter, storage_version
 
-#: Rows of the first fragments, where the caller leaves the number open. Fragments of a view are written side by side,
-#: and those of a small view should be too: so the first ones are small.
+#: Rows of the first fragments, unless the caller chooses. Fragments of a view are written concurrently, so the first
+#: ones are small, for the sake of small views.
 _FIRST_ROWS = 1 << 16
-#: So many fragments have the same number of rows before the next ones have twice as many.
+#: Fragments of one size before the next ones have twice as many rows.
 _ALIKE = 8
-#: The most rows of a fragment, where the caller leaves the number open.
+#: The most rows of a fragment, unless the caller chooses.
 _MOST_ROWS = 1 << 18
 _BATCH_BYTES = 8 << 20
 _SAMPLE = 64
@@ -55,11 +53,11 @@ def stage_placeholders(
 ) -> list[StagedFile]:
     """Write placeholders for the ids, one file for each fragment, and return the files.
 
-    All columns of the view are physically there and NULL, but for the source's row ids, in the order given, and
-    `__is_set`, which is false.
+    All columns of the view are stored and NULL, except the source's row ids, in the given order, and `__is_set`, which
+    is false.
 
     Args:
-        max_rows_per_fragment: Rows of each file, the last one has the rest; 0: as `fragment_sizes` chooses.
+        max_rows_per_fragment: Rows of each file, the last one has the rest; 0: see `fragment_sizes`.
     """
     nulls = _Nulls(schema)
     staged: list[StagedFile] = []
@@ -78,7 +76,7 @@ def stage_placeholders(
 
 
 def fragment_sizes(max_rows_per_fragment: int) -> Iterator[int]:
-    """Yield the rows of one fragment after the other, without end; for 0 the sizes are chosen here and grow."""
+    """Yield the rows of one fragment after the other, forever; for 0 the sizes are chosen here and grow."""
     if max_rows_per_fragment:
         yield from itertools.repeat(max_rows_per_fragment)
     rows = _FIRST_ROWS
@@ -102,7 +100,7 @@ def _pieces(ids: Iterable[Ids], sizes: Iterator[int], most: int) -> Iterator[tup
 
 
 class _Nulls:
-    """Makes batches of placeholders; memory is bounded whatever the width of the columns."""
+    """Create batches of placeholders; memory is bounded for any number of columns."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema.remove_metadata()
@@ -121,14 +119,14 @@ class _Nulls:
         return pa.nulls(len(ids), field.type)
 
 
-#: Schema metadata that says which request made a view's rows what they are: a lost answer is found by it.
+#: Schema metadata with the last request that made the view's rows: it identifies a commit whose answer was lost.
 LAST_REQUEST = "leman::view::last_request"
 _TIMEOUT = timedelta(seconds=300)
 
 
 @dataclass(frozen=True, slots=True)
 class Swap:
-    """A file that takes the place of columns in a fragment."""
+    """A file that replaces columns in a fragment."""
 
     fragment_id: int
     file: InstallableFile
@@ -136,7 +134,7 @@ class Swap:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class ViewDelta:
-    """All that one version changes in a view."""
+    """All changes of one version of a view."""
 
     #: Files, each with its number of rows, that become new fragments, in order.
     appended: Sequence[tuple[InstallableFile, int]]
@@ -145,19 +143,19 @@ class ViewDelta:
     evicted: Ids
     #: Of the schema; other keys stay.
     metadata: Mapping[str, str]
-    #: Whether nothing of before stays.
+    #: Whether all earlier rows go.
     replace_all: bool = False
 
 
 class ViewFiles:
-    """The check of staged files of one view, for many threads at once.
+    """Check the staged files of one view, in many threads.
 
     Args:
-        uri: The view's.
-        opened: The view, where it is open.
+        uri: The view.
+        opened: The open view, if any.
 
     Raises:
-        NotFound: TABLE_NOT_FOUND – there is no such view.
+        NotFound: TABLE_NOT_FOUND – the view does not exist.
     """
 
     def __init__(self, uri: str, opened: lance.LanceDataset | None = None) -> None:
@@ -179,11 +177,12 @@ class ViewFiles:
         """Check the content of a staged file and return it as an installable one.
 
         Args:
+            staged: The file.
             columns: The columns that the file must have, exactly; None: some of the data columns.
 
         Raises:
             FailedPrecondition: TYPE_MISMATCH – the file has other columns, or one of another type than the view.
-            LemanError: what `column_file_checks.read_verified` raises.
+            LemanError: raised by `column_files.read_verified`.
         """
         content = column_files.read_verified(self._uri, staged)
         names = content.schema.names
@@ -210,14 +209,14 @@ class ViewFiles:
 
 
 def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], request_id: str, job_id: str) -> int:
-    """Make the table of a view from placeholder files that lie in its data folder, and return its version.
+    """Create a view's table from placeholder files in its data folder, and return its version.
 
-    Where this very request made the table already, it has to be completed with `complete_creation` instead.
+    If this request created the table already, complete it with `complete_creation` instead.
 
     Raises:
         CommitConflict: Another writer came between.
-        CommitUnclear: The view may have been made.
-        FailedPrecondition: as `commit_outcomes`.
+        CommitUnclear: The view may have been created.
+        FailedPrecondition: see `commit_outcomes`.
     """
     check_conditional_puts(uri.rpartition("/")[0])
     made = with_request(schema, request_id)
@@ -237,10 +236,10 @@ def create_view(uri: str, schema: pa.Schema, files: Sequence[StagedFile], reques
 
 
 def find_view(uri: str) -> lance.LanceDataset | None:
-    """Return the table at a uri; None where there is none.
+    """Return the table at a uri, or None.
 
     Raises:
-        LemanError: what else `open_table` raises.
+        LemanError: raised by `open_table`.
     """
     try:
         return open_table(uri)
@@ -249,12 +248,12 @@ def find_view(uri: str) -> lance.LanceDataset | None:
 
 
 def is_made_by(dataset: lance.LanceDataset, request_id: str) -> bool:
-    """Return whether this request was the last one that made or changed the view's rows."""
+    """Return whether this request was the last one that created or changed the view's rows."""
     return (dataset.schema.metadata or {}).get(LAST_REQUEST.encode()) == request_id.encode()
 
 
 def complete_creation(uri: str) -> int:
-    """Give a view its incarnation where it has none yet, and return its version.
+    """Give a view an incarnation if it has none, and return its version.
 
     Lance cannot do that in one commit with the rows.
     """
@@ -271,10 +270,9 @@ def apply_delta(
     """Commit a change on top of the version of `dataset`, and return the view with it.
 
     Raises:
-        CommitConflict: Someone else committed since, other than settings and indexes.
+        CommitConflict: Another writer committed since, other than settings and indexes.
         CommitUnclear: The commit may have been made.
-        FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a fragment that is not there; else as
-            `commit_outcomes`.
+        FailedPrecondition: FRAGMENT_GONE – rows are to be evicted from a missing fragment; else see `commit_outcomes`.
     """
     fragments = {f.fragment_id: f.metadata for f in dataset.get_fragments()}
     highest = max(fragments, default=-1)
@@ -299,7 +297,7 @@ def apply_delta(
 
 
 def with_request(schema: pa.Schema, request_id: str) -> pa.Schema:
-    """Return the schema with the note by which a lost answer is found."""
+    """Return the schema with the request id, which identifies a commit whose answer was lost."""
     return _with_metadata(schema, {LAST_REQUEST: request_id})
 
 
@@ -311,7 +309,7 @@ def _with_metadata(schema: pa.Schema, updates: Mapping[str, str]) -> pa.Schema:
 def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> LanceSchema:
     """Return the table's own schema with updated metadata.
 
-    It is made as pickle would make it: an Arrow schema says less of dictionaries than Lance has to know about fragments
+    It is built as pickle would build it: an Arrow schema lacks details of dictionaries that Lance needs for fragments
     that stay.
     """
     metadata = _with_metadata(dataset.schema, updates).metadata
@@ -322,7 +320,7 @@ def _lance_schema(dataset: lance.LanceDataset, updates: Mapping[str, str]) -> La
 
 
 def _template(schema: pa.Schema) -> lance.LanceDataset:
-    """Make a view of one row in memory: its field ids and file layout are those of the real one."""
+    """Create a view of one row in memory, with the field ids and file layout of the real one."""
     row = {
         field.name: pa.array([0 if field.name == SOURCE_ROW_ID else False], field.type)
         if field.name in {SOURCE_ROW_ID, IS_SET}
@@ -354,7 +352,7 @@ def _evict(dataset: lance.LanceDataset, fragments: dict[int, FragmentMetadata], 
 def _emptied(metadata: FragmentMetadata, version: int) -> FragmentMetadata:
     """Return the fragment with all its rows deleted.
 
-    A Merge must name every fragment, and drops such ones without ever reading their deletion file: there is none.
+    A Merge must name every fragment, and drops such ones without reading their deletion file, which does not exist.
     """
     nothing_left = {
         "read_version": version,

@@ -1,1 +1,1 @@
-"""What callers do with tables and their rows by themselves, without a job."""
+"""Operations of callers on tables and rows, without a job."""

@@ -1,17 +1,8 @@
-"""Record batches as bytes: Arrow IPC streams, Flight messages, and what callers send of them.
+"""Record batches as Arrow IPC streams and Flight messages, and the streams that callers send.
 
-Record batches as the bytes of an Arrow IPC stream, in pieces of bounded size.
-
-How large compressed record batches become, told from their bytes before Arrow decompresses them. Pure.
-
-Each buffer of a compressed batch begins with the number of bytes that it has decompressed. Arrow allocates as many,
-without a bound, and a few kilobytes may become gigabytes.
-
-Record batches as messages of Arrow Flight (`FlightData`), and such messages as an Arrow IPC stream.
-
-They are put together and taken apart by hand: protobuf would copy each batch again in either direction.
-
-Bytes on their way from a call to the thread that reads them, and the record batches in them.
+Each buffer of a compressed batch begins with its decompressed size. Arrow allocates that without a limit, so a few
+kilobytes may become gigabytes. `Decompressed` reads these sizes before Arrow does. Flight messages (`FlightData`) are
+built and parsed by hand, as protobuf would copy each batch once more.
 """
 
 from __future__ import annotations
@@ -27,14 +18,14 @@ import pyarrow as pa
 from leman._format.value_casts import check_utf8
 from leman_core.model.service_errors import InvalidArgument, LemanError
 
-#: Bytes of a piece at the most.
+#: Most bytes of a piece.
 PIECE_BYTES = 1 << 20
 #: Fields of the flatbuffers tables `Message`, `DictionaryBatch` and `RecordBatch`, by Arrow's format/Message.fbs.
 _KIND, _HEADER, _BODY_LENGTH, _DATA, _BUFFERS, _COMPRESSION = 1, 2, 3, 1, 2, 3
 #: `MessageHeader.DictionaryBatch` and `MessageHeader.RecordBatch`.
 _DICTIONARY, _RECORD_BATCH = 2, 3
 _WORD, _LONG, _BUFFER_BYTES = 4, 8, 16
-#: Metadata of a message by which Arrow 0.17 said that its batch is compressed; Arrow still believes it.
+#: Message metadata by which Arrow 0.17 marked a compressed batch; Arrow still accepts it.
 _OLD_COMPRESSION = b"ARROW:experimental_compression"
 
 
@@ -50,13 +41,13 @@ class Sink:
         self._parts.append(bytes(memoryview(data)))  # type: ignore[arg-type]
 
     def flush(self) -> None:
-        """Do nothing: what is written is there."""
+        """Do nothing: everything is written already."""
 
     def close(self) -> None:
         self.closed = True
 
     def taken(self) -> bytes:
-        """Return what was written since, and forget it."""
+        """Return and forget what was written since the last call."""
         content = b"".join(self._parts)
         self._parts.clear()
         return content
@@ -65,7 +56,7 @@ class Sink:
 def stream_pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most: int = PIECE_BYTES) -> Iterator[bytes]:
     """Yield the bytes of an Arrow IPC stream of the batches, at most `most` at a time.
 
-    One batch and its bytes are held, and no more.
+    Only one batch and its bytes are held.
     """
     sink = Sink()
     with pa.ipc.new_stream(pa.PythonFile(sink, mode="w"), schema) as writer:
@@ -77,24 +68,24 @@ def stream_pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch], most: in
 
 
 def is_compressed(stream: bytes) -> bool:
-    """Return whether any batch of an Arrow IPC stream is compressed; none is decompressed for that.
+    """Return whether any batch of an Arrow IPC stream is compressed, without decompressing any.
 
     Raises:
-        pa.ArrowException, OSError, EOFError: the bytes are no such stream.
+        pa.ArrowException, OSError, EOFError: the bytes are not such a stream.
     """
     messages = pa.ipc.MessageReader.open_stream(pa.py_buffer(stream))
     return any(_compressed_batch(bytes(message.metadata)) for message in messages)
 
 
 def body_bytes(metadata: bytes) -> int:
-    """Return how many bytes the body of a message has, by its metadata."""
+    """Return the length of a message's body from its metadata."""
     message = _table(metadata, 0)
     length = _field(metadata, message, _BODY_LENGTH)
     return int.from_bytes(metadata[length : length + _LONG], "little") if length else 0
 
 
 def compressed_buffers(metadata: bytes) -> list[int]:
-    """Return where the buffers of a compressed batch begin in its body, those that have none left out; else nothing."""
+    """Return the offsets of the non-empty buffers of a compressed batch in its body; empty for other messages."""
     batch = _compressed_batch(metadata)
     field = _field(metadata, batch, _BUFFERS) if batch else 0
     if not field:
@@ -107,7 +98,7 @@ def compressed_buffers(metadata: bytes) -> list[int]:
 
 
 def _compressed_batch(metadata: bytes) -> int:
-    """Return where the table of a compressed batch is in the metadata of its message; 0: it is none."""
+    """Return the offset of the batch table in the metadata of a compressed batch; 0 for other messages."""
     message = _table(metadata, 0)
     kind = _field(metadata, message, _KIND)
     header = _table(metadata, _field(metadata, message, _HEADER))
@@ -119,12 +110,12 @@ def _compressed_batch(metadata: bytes) -> int:
 
 
 def _table(content: bytes, at: int) -> int:
-    """Return where the table begins to which a place points."""
+    """Return the offset of the table that a reference points to."""
     return at + int.from_bytes(content[at : at + 4], "little")
 
 
 def _field(content: bytes, table: int, number: int) -> int:
-    """Return where a field of a table is; 0: it has none."""
+    """Return the offset of a field of a table; 0: absent."""
     known = table - int.from_bytes(content[table : table + 4], "little", signed=True)
     slot = 4 + 2 * number
     if slot >= int.from_bytes(content[known : known + 2], "little"):
@@ -143,9 +134,9 @@ _CONTINUATION = b"\xff" * _SIZE_WORD
 
 
 class Decompressed:
-    """Follows an Arrow IPC stream as it is read, and tells how large its compressed batches become.
+    """Follow an Arrow IPC stream as it is read, and report the decompressed size of its compressed batches.
 
-    A message is a mark, a length, that many bytes of metadata, and a body of which the metadata tells the length.
+    A message is a mark, a length, that many bytes of metadata, and a body whose length is in the metadata.
     """
 
     def __init__(self) -> None:
@@ -155,7 +146,7 @@ class Decompressed:
         self._buffers: list[int] = []
 
     def took(self, data: bytes) -> int:
-        """Take the next bytes; return the decompressed bytes of the largest compressed batch that ends in them."""
+        """Add the next bytes; return the decompressed size of the largest compressed batch that ends in them."""
         largest = at = 0
         while at < len(data) or not self._left:
             step = min(self._left, len(data) - at)
@@ -163,7 +154,7 @@ class Decompressed:
             at += step
             self._left -= step
             if self._then is not None:
-                self._part = self._part + taken if self._part else taken  # Arrow asks for whole parts
+                self._part = self._part + taken if self._part else taken  # Arrow reads whole parts
             if not self._left:
                 part, self._part = self._part, b""
                 largest = max(
@@ -178,7 +169,7 @@ class Decompressed:
     def _mark(self, word: bytes) -> int:
         return (
             self._next(_SIZE_WORD, self._length) if word == _CONTINUATION else self._length(word)
-        )  # none: older writers
+        )  # older writers write none
 
     def _length(self, word: bytes) -> int:
         size = int.from_bytes(word, "little")
@@ -192,10 +183,10 @@ class Decompressed:
     def _body(self, body: bytes) -> int:
         self._next(_SIZE_WORD, self._mark)
         lengths = (int.from_bytes(body[at : at + _LENGTH_BYTES], "little", signed=True) for at in self._buffers)
-        return sum(max(0, length) for length in lengths)  # −1: this buffer is not compressed
+        return sum(max(0, length) for length in lengths)  # −1: the buffer is not compressed
 
 
-#: How an Arrow IPC stream ends.
+#: The end of an Arrow IPC stream.
 END = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 _FRAME_CONTINUATION = b"\xff\xff\xff\xff"
 _ALIGNED = 8
@@ -207,14 +198,14 @@ _LONGEST_VARINT = 10
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One FlightData; its fields are parts of the message that came, and are not copied."""
+    """One FlightData; its fields are slices of the received message, not copies."""
 
     descriptor: memoryview | None
     header: memoryview
     body: memoryview
 
     def pieces(self) -> Iterator[bytes | memoryview]:
-        """Yield it as the next bytes of an Arrow IPC stream; nothing where it has no batch."""
+        """Yield it as the next bytes of an Arrow IPC stream; nothing if it has no batch."""
         if self.header:
             padding = -len(self.header) % _ALIGNED
             size = (len(self.header) + padding).to_bytes(4, "little")
@@ -224,7 +215,7 @@ class Part:
 
 
 def part_of(message: bytes) -> Part:
-    """Return the parts of a FlightData.
+    """Parse a FlightData.
 
     Raises:
         InvalidArgument: BAD_MESSAGE.
@@ -235,7 +226,7 @@ def part_of(message: bytes) -> Part:
             if number in found:
                 found[number] = value
     except (IndexError, ValueError):
-        raise InvalidArgument("BAD_MESSAGE", "this is no arrow.flight.protocol.FlightData") from None
+        raise InvalidArgument("BAD_MESSAGE", "the message is not an arrow.flight.protocol.FlightData") from None
     return Part(found[DESCRIPTOR], found[HEADER] or memoryview(b""), found[BODY] or memoryview(b""))
 
 
@@ -248,7 +239,7 @@ def flight_messages(schema: pa.Schema, windows: Iterable[list[pa.RecordBatch]]) 
 
 
 def schema_in(part: Part) -> bytes:
-    """Return the Arrow IPC schema message that a part begins a stream with; whether it is one is not looked at."""
+    """Return the Arrow IPC schema message that begins a stream; its content is not checked."""
     return b"".join(part.pieces())
 
 
@@ -257,8 +248,7 @@ def _plain(batch: pa.RecordBatch) -> Iterator[bytes]:
 
 
 class _Dictionaries:
-    """What makes messages of batches whose dictionaries go before them: each once, and again where it is another
-    one."""
+    """Create messages of batches, preceded by their dictionaries when these change."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._sink = Sink()
@@ -267,7 +257,7 @@ class _Dictionaries:
     def messages(self, batch: pa.RecordBatch) -> Iterator[bytes]:
         self._writer.write_batch(batch)
         for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(self._sink.taken())):
-            if message.type != "schema":  # it goes before all of them, and was sent
+            if message.type != "schema":  # the schema comes first, and was sent
                 yield _message(memoryview(message.metadata), memoryview(message.body))
 
 
@@ -306,7 +296,7 @@ def _varint(number: int) -> bytes:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | None]]:
-    """Yield the numbers of fields and their bytes; None for one that is a number."""
+    """Yield the numbers of fields and their bytes, or None for an integer field."""
     at = 0
     while at < len(message):
         tag, at = _number(message, at)
@@ -318,7 +308,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | None]]:
 
 
 def _size(message: memoryview, at: int, kind: int) -> tuple[int, int]:
-    """Return how many bytes a field's value has, and where it begins."""
+    """Return the length of a field's value, and its offset."""
     if kind == _BYTES:
         return _number(message, at)
     if kind == _VARINT:
@@ -336,16 +326,16 @@ def _number(message: memoryview, at: int) -> tuple[int, int]:
     raise ValueError("no number is so long")
 
 
-#: Bytes that wait to be read, at the most (and one message).
+#: Most bytes that wait to be read, besides one message.
 _HELD_BYTES = 4 << 20
-#: Bytes of a record batch, or of a dictionary, at the most.
+#: Most bytes of a record batch, or of a dictionary.
 MAX_BATCH_BYTES = 256 << 20
 
 
 class Incoming:
-    """A file for pyarrow whose bytes come from an event loop; what waits to be read is bounded.
+    """A file for pyarrow whose bytes come from an event loop, with a bounded buffer.
 
-    One loop puts, one thread reads.
+    One loop writes, one thread reads.
     """
 
     closed = False
@@ -364,7 +354,7 @@ class Incoming:
     # ----------------------------------------------------------------- for the event loop
 
     async def put(self, data: bytes | memoryview) -> None:
-        """Hand bytes on, as soon as there is room."""
+        """Pass on bytes, as soon as there is room."""
         while self._held >= _HELD_BYTES:
             self._room.clear()
             await self._room.wait()
@@ -374,7 +364,7 @@ class Incoming:
             self._changed.notify()
 
     def end(self, error: LemanError | None = None) -> None:
-        """Say that nothing more comes; with an error, that it is all needlessly."""
+        """End the stream; with an error, make the reader fail."""
         with self._changed:
             self._ended, self._error = True, self._error or error
             self._changed.notify()
@@ -386,7 +376,7 @@ class Incoming:
 
         Raises:
             InvalidArgument: BATCH_TOO_LARGE.
-            LemanError: what `end` was told.
+            LemanError: the error passed to `end`.
         """
         _check_size(size)
         parts: list[memoryview] = []
@@ -404,15 +394,15 @@ class Incoming:
         return found
 
     def close(self) -> None:
-        """Do nothing: who puts is told by the end of its reader."""
+        """Do nothing: the writer is notified when its reader ends."""
         self.closed = True
 
     def check_ended(self) -> None:
-        """Check that the stream said that it is at its end: a sender that was cut off does not.
+        """Check that the stream has its end mark: that of an interrupted sender does not.
 
         Raises:
             InvalidArgument: BAD_STREAM.
-            LemanError: what `end` was told.
+            LemanError: the error passed to `end`.
         """
         is_whole = self._last == END
         if self._next() or not is_whole:
@@ -443,11 +433,11 @@ class Incoming:
 
 
 def read_batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
-    """Return the schema of an Arrow IPC stream, and its batches as they come; each is checked down to its last offset.
+    """Return the schema of an Arrow IPC stream, and its batches as they arrive; each is validated fully.
 
     Raises:
-        InvalidArgument: BAD_STREAM – the bytes are no such stream; BATCH_TOO_LARGE.
-        LemanError: what `Incoming.end` was told.
+        InvalidArgument: BAD_STREAM – the bytes are not such a stream; BATCH_TOO_LARGE.
+        LemanError: the error passed to `Incoming.end`.
     """
     try:
         reader = pa.ipc.open_stream(incoming)
@@ -472,7 +462,7 @@ def _check_size(size: int, how: str = "") -> None:
 
 
 def bad_stream(what: str) -> InvalidArgument:
-    """Return the error (BAD_STREAM) of bytes that are no Arrow IPC stream."""
+    """Return the error (BAD_STREAM) of bytes that are not an Arrow IPC stream."""
     return InvalidArgument("BAD_STREAM", f"The Arrow IPC stream {what}", field="arrow_ipc")
 
 

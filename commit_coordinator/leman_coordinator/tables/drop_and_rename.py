@@ -1,4 +1,4 @@
-"""Tables and views that go, and tables that get another name: one at a time, while nothing is committed to them."""
+"""Drop and rename tables and views, one at a time, while no commit to them is running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _THREADS = 2
 
 
 class Names:
-    """What takes names from tables, and gives them."""
+    """Drop and rename tables."""
 
     def __init__(self, queues: CommitQueues, memory: RequestMemory) -> None:
         self._queues = queues
@@ -32,7 +32,7 @@ class Names:
         """Remove a table.
 
         Raises:
-            LemanError: what `TableService.DropTable` (protos/leman/v1/tables.proto) names.
+            LemanError: see `TableService.DropTable` (protos/leman/v1/tables.proto).
         """
         async with self._queues.alone(uri):
             check, remove = (
@@ -47,7 +47,7 @@ class Names:
         """Remove a view.
 
         Raises:
-            LemanError: what `CommitService.DropView` (protos/leman/v1/commit.proto) names.
+            LemanError: see `CommitService.DropView` (protos/leman/v1/commit.proto).
         """
         database, name = database_and_table(uri)
         async with self._queues.alone(uri):
@@ -60,13 +60,13 @@ class Names:
         return CommitResult(0, operation="DropView")
 
     async def rename(self, uri: str, new_uri: str, request_id: str, body: str, *, force: bool) -> CommitResult:
-        """Give a table another name.
+        """Rename a table.
 
         Args:
-            body: tells the request from another one under the same id.
+            body: Digest of the request, to detect reuse of its id.
 
         Raises:
-            LemanError: what `TableService.RenameTable` (protos/leman/v1/tables.proto) names.
+            LemanError: see `TableService.RenameTable` (protos/leman/v1/tables.proto).
         """
         table_removal.check_renames(uri)
         first, second = sorted((uri, new_uri))
@@ -81,7 +81,7 @@ class Names:
         return CommitResult(version, operation="RenameTable", place=new_uri, incarnation=incarnation or "")
 
     def _forget(self, uri: str) -> None:
-        """Forget what is known of the table that was at a place."""
+        """Forget cached data about the table that was at a location."""
         self._queues.forget(uri)
         self._memory.forget(uri)
 

@@ -1,6 +1,6 @@
-"""What rows a request stood for: as much of them as tells other rows apart. Pure.
+"""Digest the rows of a request, to detect other rows under the same request id. Pure.
 
-It is about the rows as they were sent, whatever the table is like by then, and however they are cut into batches.
+The digest covers the rows as sent, independent of the table's state and of the division into batches.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ from leman_coordinator.tables.schema_casting import check_size, in_parts
 from leman_core.functions.arrow_values import leaf_parts, nested_parts
 from leman_core.model.table import SentRows
 
-#: Bytes of a dictionary's values, or of views, that are held at once without it.
+#: Bytes of a dictionary's values, or of views, that are decoded at a time.
 _DECODED_BYTES = 8 << 20
-#: Of the values of one column of one batch, at the most: a dictionary can say without end.
+#: Most decoded bytes of one column of one batch: a small dictionary can encode any amount.
 _MOST_DECODED_BYTES = 64 * MAX_BATCH_BYTES
 #: Types whose values are those of another one.
 _WIDTHS = {
     **dict.fromkeys(("large_string", "string_view"), "string"),
     **dict.fromkeys(("large_binary", "binary_view"), "binary"),
 }
-#: Parts of values that have no others in them: lengths and bytes.
+#: Parts of values without nested values: lengths and bytes.
 _PARTS = 2
 
 
 class RowsDigest:
-    """Rows on their way, batch after batch. Memory is bounded by a batch.
+    """The digest of rows, batch after batch, with memory for one batch.
 
-    Dictionaries, views and wide offsets are ways to send the same values, and the order of columns is none of the rows.
+    Dictionaries, views and wide offsets encode the same values, and the order of columns does not matter.
     """
 
     def __init__(self, schema: pa.Schema) -> None:
         self._rows = 0
         told = sorted((field.name, _kind(field.type)) for field in schema)
         self._columns = {name: _Values() for name, _ in told}
-        #: Tells other columns apart.
+        #: Digest of the columns.
         self.columns = xxhash.xxh3_64_hexdigest(json.dumps(told).encode())
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows.
+        """Add the next rows.
 
         Raises:
-            InvalidArgument: BATCH_TOO_LARGE – values that a few bytes say become too many; BAD_STREAM – there are
-                such as Arrow cannot look into.
+            InvalidArgument: BATCH_TOO_LARGE – a few bytes encode too many values; BAD_STREAM – Arrow cannot read the
+                values.
         """
         self._rows += batch.num_rows
         try:
@@ -61,11 +61,11 @@ class RowsDigest:
             raise bad_stream(f"has values that cannot be read: {error}") from None
 
     def only_count(self, batch: pa.RecordBatch) -> None:
-        """Take the next rows where no value of them matters."""
+        """Count the next rows without reading their values."""
         self._rows += batch.num_rows
 
     def sent(self) -> SentRows:
-        """Return what the rows are that have come."""
+        """Return the digest and count of the rows so far."""
         digest = xxhash.xxh3_128()
         for values in self._columns.values():
             digest.update(values.digest())
@@ -73,21 +73,21 @@ class RowsDigest:
 
 
 class ComparedRows:
-    """Rows that may have come before under their request id: they are read to their end, and none is written.
+    """Read rows that may repeat an earlier request to their end, without writing them.
 
     Args:
-        first: those that came before; None: it is not known which.
+        first: The rows of the earlier request; None: unknown.
     """
 
     def __init__(self, first: SentRows | None) -> None:
         self._first = first
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Read all that comes, until the stream ends; return which rows came.
+        """Read all rows until the stream ends; return their digest and count.
 
         Raises:
             InvalidArgument: BAD_STREAM, BATCH_TOO_LARGE.
-            LemanError: what `Incoming.end` was told.
+            LemanError: the error passed to `Incoming.end`.
         """
         schema, coming = read_batches(incoming)
         digest = RowsDigest(schema)
@@ -100,7 +100,7 @@ class ComparedRows:
         return digest.sent()
 
     def is_outlived(self) -> bool:
-        """Tell that it rests on no table."""
+        """Return False, as there is no table."""
         return False
 
     def discard(self) -> None:
@@ -108,7 +108,7 @@ class ComparedRows:
 
 
 class _Values:
-    """The values of a column, or those in its values, of which no encoding is left."""
+    """The values of a column, or nested values, without their encoding."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -141,7 +141,7 @@ class _Values:
         for part in (self._nulls, self._lengths, *self._parts):
             digest.update(part.digest())
         for at, values in sorted(self._inner.items()):
-            if values._count:  # none of them, or no batch that has any: the same
+            if values._count:  # no values, and no batch with values, are equal
                 digest.update(b"%d" % at)
                 digest.update(values.digest())
         return digest.digest()
@@ -172,7 +172,7 @@ def _without_encoding(name: str, values: pa.Array) -> pa.Array:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return the type that values have without dictionaries and views."""
+    """Return the type of values without dictionaries and views."""
     if pt.is_dictionary(kind):
         return _plain(kind.value_type)
     if pt.is_string_view(kind):
@@ -192,7 +192,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return what tells a type from those that are no other way to send its values."""
+    """Return a type's name, equal for types that encode the same values."""
     if isinstance(kind, pa.BaseExtensionType):
         return _kind(kind.storage_type)
     if pt.is_dictionary(kind):

@@ -1,6 +1,6 @@
-"""Rows that callers send: received, written next to the table, and committed once all are there.
+"""Receive rows from callers, write them next to the table, and commit them once all have arrived.
 
-Rows that are sent again under their request id are read to their end, and compared with those that it stands for.
+Rows that are sent again under their request id are read to their end, and compared with the earlier ones.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ Pieces = AsyncIterator[bytes | memoryview]
 
 
 class Reader(Protocol):
-    """What takes the rows of one upload, in one thread."""
+    """The receiver of an upload's rows, in one thread."""
 
     def write(self, incoming: Incoming) -> SentRows:
-        """Take all that comes, until the stream ends; return which rows came."""
+        """Read all rows until the stream ends; return their digest and count."""
 
     def is_outlived(self) -> bool:
-        """Return whether the table was dropped, or another one is in its place."""
+        """Return whether the table was dropped or replaced."""
 
     def discard(self) -> None:
         """Remove the files."""
 
 
 class Staged(Reader, Protocol):
-    """The rows of one upload, on their way into a table."""
+    """The rows of one upload to be committed."""
 
     #: Whether files of it are in the table once it is committed.
     stays: bool
 
     def request(self, request_id: str, body: str) -> RowsRequest:
-        """Return what is to be committed."""
+        """Return the request to commit."""
 
 
 AReader = TypeVar("AReader", bound=Reader)
 
 
 class Uploads:
-    """All uploads of a process. A file is removed unless its rows are in the table, or that is not known."""
+    """All uploads of a process. Files are removed unless their rows are in the table, or may be."""
 
     def __init__(self, settings: Commit, queues: CommitQueues, memory: RequestMemory) -> None:
         self._places = ConcurrencyLimiter(settings.max_uploads, "TOO_MANY_UPLOADS", "calls that add or merge rows")
@@ -63,12 +63,12 @@ class Uploads:
         self._max_merge_bytes = settings.max_merge_bytes
         self._queues = queues
         self._memory = memory
-        # each upload holds a thread while its rows come; one that was given up, until its thread has heard of it
+        # Each upload holds a thread while its rows arrive; an abandoned one, until its thread notices.
         self._writers = BlockingPool(settings.max_uploads, max_queued=settings.max_uploads, name="uploads")
         self._given_up: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Wait until what was given up is removed."""
+        """Wait until abandoned files are removed."""
         await asyncio.gather(*self._given_up, return_exceptions=True)
         self._writers.close()
 
@@ -81,26 +81,26 @@ class Uploads:
         *,
         max_rows_per_fragment: int,
     ) -> CommitResult:
-        """Take rows and add them to a table, all or none.
+        """Receive rows and add them to a table, all or none.
 
         Args:
-            body: tells the request from another one under the same id.
-            pieces: the bytes of an Arrow IPC stream.
+            body: Digest of the request, to detect reuse of its id.
+            pieces: The bytes of an Arrow IPC stream.
 
         Raises:
-            LemanError: what `TableService.AppendRows` (protos/leman/v1/tables.proto) names.
+            LemanError: see `TableService.AppendRows` (protos/leman/v1/tables.proto).
         """
         return await self._committed(uri, request_id, body, pieces, partial(StagedRows, uri, max_rows_per_fragment))
 
     async def merge(self, uri: str, request_id: str, body: str, rules: MergeRules, pieces: Pieces) -> CommitResult:
-        """Take rows and bring them together with those of a table, all or none.
+        """Receive rows and merge them into a table, all or none.
 
         Args:
-            body: tells the request from another one under the same id.
-            pieces: the bytes of an Arrow IPC stream.
+            body: Digest of the request, to detect reuse of its id.
+            pieces: The bytes of an Arrow IPC stream.
 
         Raises:
-            LemanError: what `TableService.MergeRows` (protos/leman/v1/tables.proto) names.
+            LemanError: see `TableService.MergeRows` (protos/leman/v1/tables.proto).
         """
         begin = partial(StagedMerge, uri, rules, self._max_merge_bytes)
         return await self._committed(uri, request_id, body, pieces, begin)
@@ -145,14 +145,14 @@ class Uploads:
                 await sending
 
     async def _send(self, pieces: Pieces, incoming: Incoming) -> None:
-        """Hand on what comes, to the end."""
+        """Pass on all pieces."""
         async with contextlib.aclosing(with_idle_limit(pieces, self._idle_seconds, "the rows")) as coming:
             async for piece in coming:
                 await incoming.put(piece)
         incoming.end()
 
     def _give_up(self, writing: Awaitable[tuple[Reader, SentRows]]) -> None:
-        """Remove what a writer has made, once it has ended; one that fails removes its files itself."""
+        """Remove a writer's files once it has ended; a writer that fails removes them itself."""
 
         async def removed() -> None:
             with contextlib.suppress(Exception):
@@ -165,8 +165,7 @@ class Uploads:
 
 
 class _Committing:
-    """The commit of one upload. It runs to its end, no matter who waits for it, and removes files that it leaves
-    unused."""
+    """The commit of one upload, which continues if its callers leave, and removes the files that it does not use."""
 
     def __init__(self, queues: CommitQueues, pool: BlockingPool, staged: Staged, request: RowsRequest) -> None:
         self._queues = queues
@@ -195,6 +194,6 @@ def _read_all(uri: str, begin: Callable[[], AReader], incoming: Incoming) -> tup
         return reader, reader.write(incoming)
     except BaseException as error:
         reader.discard()
-        if isinstance(error, Unavailable) and reader.is_outlived():  # its folder went while files were written
+        if isinstance(error, Unavailable) and reader.is_outlived():  # its folder vanished while files were written
             raise table_replaced_error(uri) from None
         raise

@@ -1,10 +1,7 @@
-"""Whether rows fit a table, how large they become, and their values in the types of its columns. Pure.
+"""Check whether a caller's rows fit a table, bound their size, and cast them to the types of its columns. Pure.
 
-How large values become that a caller sends in few bytes. Pure.
-
-A column of NULLs has no bytes however many rows it has, and a dictionary or a view has one text for any number of rows.
-
-Whether rows that a caller sends fit a table, and their values in the types of its columns. Pure.
+A few bytes can stand for large values: a column of NULLs has no bytes for any number of rows, and a dictionary or a
+view has one text for any number of rows.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ _WORD = 8
 
 
 def grows_when_cast(kind: pa.DataType) -> bool:
-    """Return whether values of a type can have far more bytes once they are converted to another one."""
+    """Return whether values of a type can grow a lot when they are cast."""
     if isinstance(kind, pa.BaseExtensionType):
         return grows_when_cast(kind.storage_type)
     if pt.is_null(kind) or pt.is_dictionary(kind) or pt.is_string_view(kind) or pt.is_binary_view(kind):
@@ -37,12 +34,13 @@ def grows_when_cast(kind: pa.DataType) -> bool:
 
 
 def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
-    """Return about how many bytes values have without dictionaries and views, and with room for NULLs.
+    """Return the approximate bytes of values without dictionaries and views, and with room for NULLs.
 
-    Of lists all elements count that lie beneath, also those of rows before and after: a conversion takes them all.
+    All nested elements of lists count, also those of rows before and after: a cast converts them all.
 
     Args:
-        want: the type that NULLs get; None: a plain one.
+        values: The values.
+        want: The type that NULLs get; None: a plain one.
     """
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType):
@@ -64,7 +62,7 @@ def decoded_bytes(values: pa.Array, want: pa.DataType | None) -> int:
 
 
 def bytes_beside_dictionaries(rows: pa.RecordBatch) -> int:
-    """Return the bytes of rows without those of their dictionaries, which are as many for one row as for all."""
+    """Return the bytes of rows without their dictionaries, whose size does not depend on the number of rows."""
     return int(rows.nbytes) - sum(map(_bytes_of_dictionaries, rows.columns))
 
 
@@ -84,9 +82,10 @@ def _bytes_of_dictionaries(values: pa.Array) -> int:
 
 
 def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
-    """Yield a dictionary's values, or views, in parts that have so many bytes without it, and at least one value.
+    """Yield a dictionary's values, or views, in parts of limited decoded size, with at least one value each.
 
     Args:
+        values: The values.
         size: Bytes of a part.
         most: Bytes of all of them.
 
@@ -115,7 +114,7 @@ def in_parts(values: pa.Array, size: int, most: int) -> Iterator[pa.Array]:
 
 
 def _sizes(values: pa.Array) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Return the bytes of each value; of one that is nested those of all of them."""
+    """Return the bytes of each value, including nested ones."""
     kind, end = values.type, values.offset + len(values)
     if not len(values):
         return np.zeros(0, np.int64)
@@ -145,25 +144,25 @@ def _null_bytes(kind: pa.DataType | None) -> int:
 
 
 def _inner(want: pa.DataType | None, at: int) -> pa.DataType | None:
-    """Return the type of a part of a type's values; None where it has no such part."""
+    """Return the type of a part of a type's values, or None."""
     if want is None or not pt.is_nested(want) or at >= want.num_fields:
         return None
     return want.field(at).type
 
 
-#: Rows whose values are converted at once.
+#: Rows whose values are converted at a time.
 _CONVERTED_ROWS = 1 << 16
-#: Types for which no cast of SQL is named: it depends on the values, or there is none.
+#: Types for which no SQL cast is suggested: it depends on the values, or there is none.
 _WITHOUT_ADVICE = (pt.is_boolean, pt.is_null, pt.is_fixed_size_binary, pt.is_time, pt.is_duration)
 
 
 class Fitting:
-    """What brings batches of one schema into the types of a table's columns.
+    """Cast batches of one schema to the types of a table's columns.
 
-    A column that is left out becomes NULL. A value is converted where none is lost: int32 → int64, string →
-    large_string, a list of int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of
-    the column's floats, and refused where they are too large for these. `exact_casts.castable` says which sorts of
-    values are never made of one another.
+    A missing column becomes NULL. Values are cast if none is lost: int32 → int64, string → large_string, a list of
+    int32 → one of int64, text in a dictionary → text. Numbers are rounded to the precision of the column's floats, and
+    refused if they are too large for these. `castable` lists the kinds of values that are never cast to one
+    another.
     """
 
     def __init__(
@@ -179,15 +178,15 @@ class Fitting:
         """Compare the schemas.
 
         Args:
-            whole: whether the rows are new ones, and so need all columns that cannot be NULL.
-            computed: columns whose values SQL gave.
-            clocks: columns that get the time of the call, `now()`: it is made what the column holds, such as a date.
-            kept: columns whose values the table has already.
+            whole: Whether the rows are new ones, which need all columns that cannot be NULL.
+            computed: Columns whose values came from SQL.
+            clocks: Columns that get the time of the call, `now()`, cast to the column's type, such as a date.
+            kept: Columns whose values the table has already.
 
         Raises:
-            InvalidArgument: BAD_COLUMN – a column stands there twice, or there is none.
+            InvalidArgument: BAD_COLUMN – a column is repeated, or there is none.
             FailedPrecondition: COLUMN_NOT_FOUND – the table has no such column; COLUMN_REQUIRED – one that cannot be
-                NULL is left out; TYPE_MISMATCH – values of a column cannot be converted.
+                NULL is missing; TYPE_MISMATCH – values of a column cannot be cast.
         """
         if not given.names or len(set(given.names)) < len(given.names):
             message = "A column is given twice" if given.names else "The rows have no column"
@@ -203,9 +202,9 @@ class Fitting:
                 f"Column '{required[0]}' cannot be NULL, and the rows do not have it",
                 column=required[0],
             )
-        #: The columns that the rows have, in the table's order.
+        #: The columns of the rows, in the table's order.
         self.columns = tuple(column for column in table if column.name in given.names)
-        #: Of the batches that come out.
+        #: The schema of the resulting batches.
         self.schema = pa.schema([stored_field(column.arrow) for column in self.columns])
         self._kept = frozenset(kept)
         for field in self.schema:
@@ -213,11 +212,11 @@ class Fitting:
             _check(field.name, have, field.type, computed=field.name in computed, clock=field.name in clocks)
 
     def fitted(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Yield a batch in the types of the table's columns, in parts where values have to be converted.
+        """Yield a batch in the types of the table's columns, in parts if values are cast.
 
         Raises:
             FailedPrecondition: TYPE_MISMATCH – a value does not fit; NULL_VALUE – one is NULL that cannot be.
-            InvalidArgument: BATCH_TOO_LARGE – values that a few bytes say become too many.
+            InvalidArgument: BATCH_TOO_LARGE – a few bytes encode too many values.
         """
         columns = [batch.column(field.name) for field in self.schema]
         for field, values in zip(self.schema, columns, strict=True):
@@ -265,7 +264,7 @@ def check_not_computed(names: Container[str], table: Sequence[TableField]) -> No
 
 
 def stored_field(column: pa.Field) -> pa.Field:
-    """Return what is written to a column: of blobs their bytes."""
+    """Return the field that is written for a column: of blobs their bytes."""
     if arrow_types.is_blob(column):
         return arrow_types.values_field(column).with_nullable(column.nullable)
     return column
@@ -285,7 +284,7 @@ def _check(name: str, have: pa.DataType, want: pa.DataType, *, computed: bool, c
 
 
 def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
-    """Return which SQL would be taken, where that is known."""
+    """Return advice on SQL that gives the wanted type, if known."""
     if pt.is_floating(have) and pt.is_decimal(want):
         kind = f"decimal({want.precision}, {want.scale})"
         return (
@@ -307,7 +306,7 @@ def _sql_advice(have: pa.DataType, want: pa.DataType) -> str:
 
 
 def check_size(field: pa.Field, values: pa.Array) -> None:
-    """Refuse values that take too much memory once they are in the type of a column.
+    """Refuse values that take too much memory in the type of a column.
 
     Raises:
         InvalidArgument: BATCH_TOO_LARGE.

@@ -1,10 +1,7 @@
 """One try of a change to a table, its rows or its columns, in the table's commit queue.
 
-One try of a change to a table or its rows, in the table's commit queue: look at the latest version, then commit.
-
-A try that fails unclearly is followed by another, which finds out first whether the commit was made.
-
-One try of a change to a table's columns, in the table's commit queue: look who reads them, then commit.
+A try reads the latest version, checks, then commits. After an unclear failure, the next try finds out first whether the
+commit was made.
 """
 
 from __future__ import annotations
@@ -42,14 +39,14 @@ APPEND, MERGE = row_commits.APPEND, row_commits.MERGE
 
 
 def create_new_table(request: CreateTableRequest) -> CommitResult:
-    """Make the table, or complete it where this very request made it before.
+    """Create the table, or complete it if this request created it before.
 
     Raises:
-        AlreadyExists: TABLE_EXISTS – there is another table of that name; REQUEST_ID_REUSED – this request id made it
-            with another body.
+        AlreadyExists: TABLE_EXISTS – another table has the name; REQUEST_ID_REUSED – this request id created it with
+            another body.
         CommitConflict: Another writer came between.
-        CommitUnclear: The table may have been made.
-        LemanError: what `row_commits.create_table` raises.
+        CommitUnclear: The table may have been created.
+        LemanError: raised by `create_table`.
     """
     made = row_commits.made_by(request.uri)
     if made is None and is_link(request.uri):
@@ -72,12 +69,11 @@ def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
     Raises:
         AlreadyExists: REQUEST_ID_REUSED – the id is that of another change.
         FailedPrecondition: IS_A_VIEW – rows of a view come from its source.
-        Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows
-            is another one now; FILES_GONE – the files of the new rows were removed.
-        LemanError: what `row_updates.update` and `row_merges.merge` raise.
+        Aborted: TABLE_REPLACED – the table was dropped and created again; SCHEMA_CHANGED – a column of the new rows is
+            another one now; FILES_GONE – the files of the new rows were removed.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `TableHandle.latest` raises.
+        LemanError: raised by `update_rows`, `prepared_merge` and `TableHandle.latest`.
     """
     base = table.latest()
     done = _done(table, request)
@@ -105,7 +101,7 @@ def change_rows(table: TableHandle, request: RowsRequest) -> CommitResult:
 
 
 def table_replaced_error(uri: str) -> Aborted:
-    """Return the error (TABLE_REPLACED) of rows for a table that is not the one that they were sent for."""
+    """Return the error (TABLE_REPLACED) of rows for a table that was replaced since they were sent."""
     return Aborted("TABLE_REPLACED", f"Table {uri} was dropped, or created again: send the rows again")
 
 
@@ -153,10 +149,10 @@ def _merge(table: TableHandle, request: MergeRowsRequest) -> CommitResult:
 
 
 def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
-    """Return the answer of an earlier call with this request id, as the table's history has it; None: there was none.
+    """Return the result of an earlier call with this request id from the table's history, or None.
 
-    The first answer may have been lost, or this very try follows one that failed unclearly. What another coordinator
-    added for a request that had been committed is taken back with that.
+    The first answer may have been lost, or this try follows one that failed unclearly. Duplicate rows of another
+    coordinator for the same request are removed.
     """
     records = list(table.records(0, SCAN_LIMIT))
     taken_back = row_commits.take_back_all(table, records)
@@ -174,8 +170,8 @@ def _done(table: TableHandle, request: RowsRequest) -> CommitResult | None:
 def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_back: frozenset[str]) -> bool:
     """Return whether a version of the table refers to files of the request, which then have to stay.
 
-    It does where an earlier try made the commit and its answer was lost, or where they were taken back: an older
-    version refers to them until it is cleaned up. What cannot be looked up counts as referring.
+    It does if an earlier try made the commit and its answer was lost, or if its rows were taken back: an older version
+    refers to them until it is deleted. If this cannot be read, the files count as referred to.
     """
     files = {file.file for file in request.files}
     try:
@@ -186,9 +182,9 @@ def _refers(table: TableHandle, request: AppendRowsRequest, version: int, taken_
 
 
 def _first(table: TableHandle, request: RowsRequest, base: TableSnapshot, made: CommitResult) -> CommitResult:
-    """Return the answer to a request that was committed here, and may have been by another coordinator before."""
+    """Return the result of a commit made here, or of another coordinator's earlier one for the same request."""
     if made.version <= base.version + 1:
-        return made  # no one came between the look and the commit
+        return made  # no other commit since the read
     known = _done(table, request)
     return made if known is None or known.version == made.version else known
 
@@ -224,14 +220,14 @@ def change_columns(table: TableHandle, request: ChangeColumnsRequest) -> CommitR
             TYPE_NOT_STORABLE.
         CommitConflict: Another writer came between.
         CommitUnclear: The commit may have been made.
-        LemanError: what `TableHandle.latest` raises.
+        LemanError: raised by `TableHandle.latest`.
     """
     base = table.latest()
     if is_view(table.dataset.schema.metadata or {}):
         raise is_a_view(request.uri)
     wanted = _names_after(request, request.before[0]) if request.before else None
     if wanted is not None and wanted != request.before[0] and _names(base) == wanted:
-        return CommitResult(base.version, operation="ChangeColumns")  # a try that failed unclearly had done it
+        return CommitResult(base.version, operation="ChangeColumns")  # an unclear try had succeeded
     request.before[:] = [_names(base)]
     if request.added:
         version = _add(table, base, request)
@@ -291,7 +287,10 @@ def _check_unused(base: TableSnapshot, columns: list[TableField], what: str, *, 
     """Refuse a change of columns that others read.
 
     Args:
-        by_name: whether computed columns and jobs mind too; they follow a column to its new name.
+        base: The latest version.
+        columns: The columns to change.
+        what: The change, for the error.
+        by_name: Whether computed columns and jobs object too; they follow a column to its new name.
     """
     users = users_of(base, columns) if columns else None
     if users is None or not (users.views or (by_name and (users.columns or users.jobs))):
@@ -324,7 +323,7 @@ def _names(base: TableSnapshot) -> tuple[str, ...]:
 
 
 def _names_after(request: ChangeColumnsRequest, before: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names that columns have once the request is done."""
+    """Return the column names after the request."""
     new = {column.name: column.new_name or column.name for column in request.altered}
     left = [new.get(name, name) for name in before if name not in request.dropped]
     return (*left, *(field.name for field in request.added))

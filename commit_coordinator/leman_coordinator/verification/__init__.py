@@ -1,1 +1,1 @@
-"""Shows whether what is stored is what was written: reads a whole database, compares digests, changes nothing."""
+"""Verify a whole database: read everything, compare digests, change nothing."""

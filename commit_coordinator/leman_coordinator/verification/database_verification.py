@@ -51,7 +51,7 @@ def _stored(registry: UdfRegistry, name: str) -> Inspection | None:
     path = f"{FOLDER}/{name}"
     try:
         stored = registry.check(name)
-    except NotFound:  # gone since it was listed
+    except NotFound:  # deleted since it was listed
         return None
     except DataLoss as error:
         return Inspection(Subject.FUNCTION, 0, True, (Finding(Subject.FUNCTION, Flaw.DAMAGED, path, error.message),))
@@ -65,7 +65,7 @@ def _verify_function(path: str, stored: StoredFunction) -> Inspection:
     if stored.udf is None:
         if stored.intact:
             return Inspection(Subject.BUNDLE, stored.size_bytes)
-        what = f"The bundle {path} is not what was stored: register its function again, that stores it again"
+        what = f"The bundle {path} is not what was stored: register its function again to store it again"
         return Inspection(Subject.BUNDLE, stored.size_bytes, True, (Finding(Subject.BUNDLE, Flaw.DAMAGED, path, what),))
     if stored.intact:
         return Inspection(Subject.FUNCTION, stored.size_bytes)
@@ -87,10 +87,10 @@ _RECORD = "record"
 
 
 def verify_histories(database: str, after: str) -> Iterator[tuple[str, Inspection]]:
-    """Read both tables whole, and yield those after a name.
+    """Read both tables completely, and yield those after a name.
 
-    Records of jobs carry digests, except those of earlier releases: a history that has some of these is not
-    verifiable. Damage of failed rows shows only where they cannot be read.
+    Records of jobs carry digests, except those of earlier releases, whose history is not verifiable. Damage of failed
+    rows is found only if they cannot be read.
     """
     for name, subject, harm in _STORES:
         if name > after and (looked := _verify_history(database, f"_leman/{name}", subject, harm)) is not None:
@@ -99,11 +99,11 @@ def verify_histories(database: str, after: str) -> Iterator[tuple[str, Inspectio
 
 @dataclass(slots=True)
 class _Records:
-    """The counts of job records that were read, and the job that made the highest known version of each table."""
+    """The counts of job records, and the job that made the highest known version of each table."""
 
     damaged: int = 0
     unsealed: int = 0
-    #: Whether a job failed on rows, which the other table then has.
+    #: Whether a job failed on rows, so that their table must exist.
     has_failed_rows: bool = False
     last_commits: dict[tuple[str, str], Job] = field(default_factory=dict)
 
@@ -159,7 +159,7 @@ def _verify_history(database: str, path: str, subject: Subject, harm: str) -> In
 
 
 def _set_aside(log: AppendLog, path: str, harm: str) -> list[Finding]:
-    """Return what services set aside when they met damage: what is left can be read."""
+    """Return what services set aside as damaged: the rest can be read."""
     told = f"{harm[0].upper()}{harm[1:]}; values are safe. Restore the folder from a copy, or remove what was set aside"
     return [Finding(Subject.ERROR_STORE, Flaw.DAMAGED, path, f"{note} {told}") for note in log.warnings()]
 
@@ -177,7 +177,7 @@ def _rolled_back(database: str, job: Job) -> Finding | None:
         version = int(LanceTables().dataset(uri).version)
         if version >= job.table_version or is_other_table(uri, job.incarnation):
             return None
-    except LemanError:  # it was dropped, or the check of the table itself reports it
+    except LemanError:  # dropped, or reported by the check of the table itself
         return None
     message = (
         f"{table}{TABLE_ENDING} is at version {version}, but job {job.job_id} committed version {job.table_version}: "
@@ -187,18 +187,18 @@ def _rolled_back(database: str, job: Job) -> Finding | None:
     return Finding(Subject.TABLE, Flaw.MISSING, f"{table}{TABLE_ENDING}/_versions", message, table)
 
 
-#: A report at the latest after so many seconds, so many things, and so many findings: a message stays small.
+#: A report is due after this many seconds, things or findings, so that messages stay small.
 REPORT_SECONDS, REPORT_THINGS, REPORT_FINDINGS = 0.5, 5000, 100
 
-#: No name comes after it.
+#: Sorts after all names.
 _AFTER_ALL = "\U0010ffff"
-#: Things by name, in order; those up to the given name are left out.
+#: Things by name, in order, after the given name.
 Things = Iterable[tuple[str, Inspection]]
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What was looked at since the report before."""
+    """The things verified since the last report."""
 
     counts: FindingCounts
     #: None in the last report.
@@ -211,16 +211,17 @@ def verify(
     clock: Callable[[], float] = time.monotonic,
     roots: DatabaseRoots = EVERYWHERE,
 ) -> Iterator[Report]:
-    """Look at everything in a database, and yield reports until all is looked at.
+    """Verify everything in a database, and yield reports.
 
     Args:
         database: Canonical.
-        after: The place to continue from; None: from the beginning.
-        roots: Of a table that is a link out of these nothing is read.
+        after: The point to resume from; None: the beginning.
+        clock: Returns seconds.
+        roots: A table that is a link out of these is not read.
 
     Raises:
-        NotFound: DATABASE_NOT_FOUND – there is no such database.
-        LemanError: what `storage_errors.failed` gives, where the storage cannot be used.
+        NotFound: DATABASE_NOT_FOUND – the database does not exist.
+        LemanError: see `storage_failed`.
     """
     if not database_exists(database):
         raise NotFound("DATABASE_NOT_FOUND", f"There is no database at {database}", database=database)
@@ -267,7 +268,7 @@ def _verify_parts(
         try:
             for name, looked in things(database, name_after):
                 yield ResumePoint(table, part, name), looked
-        except LemanError as error:  # a folder, of which nothing else can be said
+        except LemanError as error:  # a folder that cannot be examined further
             yield ResumePoint(table, part, _AFTER_ALL), _unreadable(table, error)
 
 

@@ -40,13 +40,13 @@ _FROM_IT = (
 class InstalledFiles:
     """The data files of one table.
 
-    Files without a note are not verifiable: others wrote them, Lance's compaction did, or the note is gone. For those
-    it is checked that they are there and have their rows.
+    Files without a note are not verifiable: other writers or Lance's compaction wrote them, or the note is gone. Of
+    these, existence and number of rows are checked.
     """
 
     snapshot: TableSnapshot
     table: str
-    #: What committed files hold, by name.
+    #: The content of committed files by name.
     noted: Mapping[str, Committed]
 
     def things(self, after: str) -> Iterator[tuple[str, Inspection]]:
@@ -67,7 +67,7 @@ class InstalledFiles:
         try:
             problem = table_files.problem_of(self.snapshot.uri, name, noted)
         except NotFound:
-            if fragment is None:  # of an older version, and collected; or never installed
+            if fragment is None:  # of an older version, or collected, or never installed
                 return None
             return self._flawed(name, Flaw.MISSING, "is missing", fragment, file, noted.size_bytes)
         except LemanError as error:
@@ -174,10 +174,10 @@ def _name(thing: tuple[str, Inspection]) -> str:
 
 
 class TableCheck:
-    """The parts of a table's verification; each yields the things that come after a name, by name.
+    """The parts of a table's verification; each yields the things after a name, by name.
 
-    A hidden table in which a refresh computes may be incomplete: anyone who refreshes the view next makes it again
-    then. Only what is there and wrong is a finding.
+    A hidden table in which a refresh computes may be incomplete, as the next refresh recreates it. Only what exists and
+    is wrong is a finding.
     """
 
     def __init__(self, database: str, table: str) -> None:
@@ -220,7 +220,7 @@ class TableCheck:
             yield "view", view
 
     def _row_ids(self, snapshot: TableSnapshot) -> tuple[Finding, ...]:
-        """Return what keeps the rows of a fragment from being told apart, by fragment."""
+        """Return, by fragment, the problems that make row ids ambiguous."""
         try:
             problems = check_row_ids(self._uri)
         except LemanError as error:
@@ -259,7 +259,7 @@ class TableCheck:
         yield "notes", Inspection(Subject.NOTE, self._notes.bytes_read, True, findings)
 
     def files(self, _: str, after: str) -> Things:
-        """Check the files of the latest version, and those of others that are noted."""
+        """Check the files of the latest version, and other noted ones."""
         if not isinstance(self._snapshot, LemanError):
             for name, looked in InstalledFiles(self._snapshot, self._table, self._notes.files).things(after):
                 if not (self._may_be_incomplete and any(found.flaw is Flaw.MISSING for found in looked.findings)):
@@ -268,16 +268,16 @@ class TableCheck:
     def checkpoints(self, _: str, after: str) -> Things:
         """Check checkpoints and fragment records.
 
-        Those that were set aside as damaged, and unfinished ones, are left out: nothing reads them.
+        Damaged ones that were set aside, and unfinished ones, are left out: nothing reads them.
         """
         store = LanceCheckpointStore(checkpoint_root(self._uri))
         for file in store.files():
             if file.name > after and file.key:
-                with contextlib.suppress(KeyError):  # gone since it was listed
+                with contextlib.suppress(KeyError):  # deleted since it was listed
                     yield file.name, self._checkpoint(store, file)
 
     def source_records(self, _: str, after: str) -> Things:
-        """Check what a view keeps of its source."""
+        """Check a view's records of its source."""
         if not isinstance(self._snapshot, LemanError):
             yield from verify_source_records(self._snapshot, self._table, after)
 
@@ -304,7 +304,7 @@ class TableCheck:
         staged = table_files.Committed(record.size_bytes, record.digest)
         try:
             problem = table_files.problem_of(self._uri, record.file, staged)
-        except NotFound:  # collected: a record of a file that is gone is not believed
+        except NotFound:  # collected: a record of a missing file is ignored
             return Inspection(Subject.RECORD, size)
         except LemanError as error:
             problem = f"cannot be read ({error_text(error)})"
@@ -330,7 +330,7 @@ class TableCheck:
                 yield column.name, Inspection(Subject.COLUMN, findings=self._function(snapshot, column.name, bound))
 
     def _function(self, snapshot: TableSnapshot, column: str, bound: ColumnBinding) -> tuple[Finding, ...]:
-        """Return what keeps a column from being computed: its function is damaged, or gone."""
+        """Return why a column cannot be computed: its function is damaged, or gone."""
         try:
             if self._registry.find(bound.udf_name, bound.udf_version) is not None:
                 return ()
@@ -354,7 +354,7 @@ class TableCheck:
         )
 
     def _failed(self, snapshot: TableSnapshot, note: FailedNote) -> tuple[Finding, ...]:
-        """Return what keeps the list of a view's failed rows from being read."""
+        """Return why the list of a view's failed rows cannot be read."""
         try:
             if view_side_files.read_failed_rows(self._uri, note) is not None:
                 return ()
@@ -370,5 +370,5 @@ class TableCheck:
 
 
 def _flaw(error: LemanError) -> Flaw:
-    """Return the flaw of what cannot be used: what another release stored is whole."""
+    """Return the flaw of an unusable thing: what another release stored is intact."""
     return Flaw.DAMAGED if isinstance(error, DataLoss) else Flaw.UNREADABLE

@@ -1,4 +1,4 @@
-"""The words in which a verification of a database reports."""
+"""The values in which a verification of a database reports."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Subject(enum.Enum):
-    """What was looked at. Meanings: `protos/leman/v1/commit.proto`."""
+    """The kind of a verified thing. Meanings: `protos/leman/v1/commit.proto`."""
 
     FUNCTION = "function"
     BUNDLE = "bundle"
@@ -26,7 +26,7 @@ class Subject(enum.Enum):
 
 
 class Flaw(enum.Enum):
-    """What is wrong. Meanings: `protos/leman/v1/commit.proto`."""
+    """A kind of problem. Meanings: `protos/leman/v1/commit.proto`."""
 
     DAMAGED = "damaged"
     MISSING = "missing"
@@ -35,7 +35,7 @@ class Flaw(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written; `table` and what follows say what it is about."""
+    """Something that is not as it was written, and where."""
 
     subject: Subject
     flaw: Flaw
@@ -52,22 +52,22 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """One thing that was looked at."""
+    """One verified thing."""
 
     subject: Subject
     size_bytes: int = 0
-    #: There was a digest to compare it with, or all of it was read.
+    #: Whether there was a digest to compare it with, or all of it was read.
     verifiable: bool = True
     findings: tuple[Finding, ...] = ()
 
 
 class ResumePoint(NamedTuple):
-    """How far a verification has come: the last thing that was looked at.
+    """The last thing that a verification has looked at.
 
-    Places compare in the order in which things are looked at.
+    Points compare in the order of verification.
     """
 
-    #: Empty for what a database has once.
+    #: Empty for things of the whole database.
     table: str
     part: int
     name: str
@@ -75,7 +75,7 @@ class ResumePoint(NamedTuple):
 
 @dataclass(slots=True)
 class Count:
-    """The number of things of one subject, and their bytes."""
+    """The number of things of one kind, and their bytes."""
 
     looked: int = 0
     unverifiable: int = 0
@@ -85,7 +85,7 @@ class Count:
 
 @dataclass(slots=True)
 class FindingCounts:
-    """The things that were looked at since the last report, and the findings."""
+    """The things verified since the last report, and the findings."""
 
     counts: dict[Subject, Count] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)

@@ -412,7 +412,7 @@ class FailedRowPages:
             The rows, and the key after which the next page begins, or None for the last page.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_errors.failed`.
+            LemanError: the store cannot be read, see `storage_failed`.
         """
         wanted = PageQuery(job_id, column, all_places)
         return self._mending(lambda: self._page(wanted, after, size))
@@ -458,7 +458,7 @@ class FailedRowPages:
             examples: The most rows that are returned of a group.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_errors.failed`.
+            LemanError: the store cannot be read, see `storage_failed`.
         """
         wanted = PageQuery(job_id, column, all_places=False)
         return self._mending(lambda: self._group_page(wanted, begin, size, examples))
@@ -497,7 +497,7 @@ class FailedRowPages:
         """Return which failed rows are lost that were stored since a job began, as texts.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_errors.failed`.
+            LemanError: the store cannot be read, see `storage_failed`.
         """
         found = self._log.warnings(job.created_at)
         if not found and job.progress.rows_failed and self._latest() is None:
@@ -509,7 +509,7 @@ class FailedRowPages:
         """Build the zones before the first request, unless the store is very large.
 
         Raises:
-            LemanError: the store cannot be read, see `storage_errors.failed`.
+            LemanError: the store cannot be read, see `storage_failed`.
         """
         self._mending(self._look_ahead)
 
@@ -522,7 +522,7 @@ class FailedRowPages:
         """Delete the failed rows of a job.
 
         Raises:
-            LemanError: see `storage_errors.failed`.
+            LemanError: see `storage_failed`.
         """
         self._mending(lambda: self._log.remove(f"job_id = {sql_quoted(job_id)}"))
         with self._changing:

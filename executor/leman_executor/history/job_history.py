@@ -45,7 +45,7 @@ def _now() -> tuple[float, float]:
 class HistoryTailCache:
     """An executor's view of a tail, and its writes to it; for one thread at a time.
 
-    If the storage cannot be used, calls raise the error of `storage_errors.failed`.
+    If the storage cannot be used, calls raise the error of `storage_failed`.
 
     Args:
         begins: New jobs begin here; see `docs/decisions/0048-history-tail.md` for when they may.
@@ -206,7 +206,7 @@ class JobHistory:
 
     The current states are kept in memory, about a kilobyte each, and updated from new fragments. Damaged parts are set
     aside, so that the rest can be read, and `warnings` list them. If the storage cannot be used, calls raise the error
-    of `storage_errors.failed`.
+    of `storage_failed`.
 
     All states of a job are in the table, or all in the tail until the job has ended (`leman_core.storage.stored_jobs`).
 
@@ -578,7 +578,7 @@ class HistoryWriter:
         """Write a state of a job, even if the caller is cancelled; see `JobHistory.save`.
 
         Raises:
-            LemanError: see `storage_errors.failed`.
+            LemanError: see `storage_failed`.
         """
         answer: asyncio.Future[Job] = asyncio.get_running_loop().create_future()
         self._waiting.append((job, answer))

@@ -277,7 +277,7 @@ class _LostValues:
         function = plan.header.udf.name, plan.header.udf.version
         kept = [(other.name, other.version) for other in plan.header.kept_functions]
         self._prefixes = [own, *(keys.of_function(own, function, other) for other in kept)]
-        #: By function version, see `row_states.of_version`.
+        #: By function version, see `row_states.state_versions`.
         self._pieces: dict[int, list[Piece]] = defaultdict(list)
         self.rows = 0
 

@@ -207,7 +207,7 @@ class JobDatabase:
         """Load other executors' jobs from history. One read serves all callers that asked before it began.
 
         Raises:
-            LemanError: see `storage_errors.failed`.
+            LemanError: see `storage_failed`.
         """
         await self._news()
 
@@ -232,7 +232,7 @@ class JobDatabase:
         """Return the current state of a job from history, or None if the job does not exist.
 
         Raises:
-            LemanError: see `storage_errors.failed`.
+            LemanError: see `storage_failed`.
         """
         return await self._pool.run(self._history.find, job_id)
 
@@ -257,7 +257,7 @@ class JobDatabase:
         """Delete the stored failed rows of a job.
 
         Raises:
-            LemanError: see `storage_errors.failed`.
+            LemanError: see `storage_failed`.
         """
         await self._pool.run(self._row_errors.remove, job_id)
 
