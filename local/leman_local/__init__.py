@@ -1,1 +1,1 @@
-"""Runs everything on one machine: a supervisor runs the services and Redis for one local database."""
+"""Run Leman on one machine: a supervisor runs the services and Redis for local databases."""

@@ -1,8 +1,7 @@
-"""`python -m leman_local --database PATH`: run the embedded system of one local database, or, with `--home PATH`, one
-that databases share.
+"""`python -m leman_local`: run the local system of one database (`--database PATH`) or of several (`--home PATH`).
 
-Exit codes: 0 it was asked to end, was idle or its folder was deleted, 1 it could not be started, 2 wrong
-arguments or settings, 4 another one runs there already. Ends on SIGTERM, SIGINT and SIGHUP.
+Exit codes: 0 it was stopped, was idle or its folder was deleted, 1 it could not start, 2 wrong arguments or settings, 4
+another one runs there already. Ends on SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from leman_core.process import environment
 from leman_local.warm_parent import begin_early
 
 if __name__ == "__main__":
-    environment.hide()  # the services are given them
-#: Begun before all else is imported.
+    environment.hide()  # services inherit them through a pipe
+#: Started before everything else is imported.
 _WARM = begin_early(sys.argv[1:]) if __name__ == "__main__" else None
 
 import structlog  # noqa: E402
@@ -43,14 +42,14 @@ with blocked_imports(*HEAVY):
 _log = structlog.get_logger(__name__)
 
 EXIT_FAILED, EXIT_USAGE, EXIT_ALREADY_RUNNING = 1, 2, 4
-#: So long it waits for another supervisor that is starting or ending.
+#: How long to wait for another supervisor that is starting or ending.
 _LOCK_SECONDS = 60.0
-#: In so many seconds it ends that is to end with another process.
+#: Time for an ordered end when standard input closes.
 _LIFELINE_SECONDS = 2.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the embedded system as the command line asks, and return the exit code."""
+    """Run the local system for a command line, and return the exit code."""
     arguments = _parser().parse_args(argv)
     if "://" in (arguments.database or ""):
         return _fail(EXIT_USAGE, f"{arguments.database}: an embedded system needs a local folder")
@@ -77,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m leman_local", description="Leman on this machine.")
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--database", metavar="PATH", help="folder of the tables; made if missing")
+    which.add_argument("--database", metavar="PATH", help="folder of the tables; created if missing")
     which.add_argument("--home", metavar="PATH", help="folder of a system that is told which databases to serve")
     parser.add_argument("--warm", action="store_true", help="with --home: start Spark before a job needs it")
     parser.add_argument("--register", metavar="PATH", help="folder in which a file says that this one runs")
@@ -139,7 +138,7 @@ def _on_lifeline(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> Non
 
 @contextlib.contextmanager
 def _registered(folder: str | None, home: Home) -> Iterator[None]:
-    """Say in a file by this process's id where the system's folder is, as long as it runs."""
+    """Record the system's folder in a file by this process's id, inside the block."""
     if folder is None:
         yield
         return
@@ -179,4 +178,4 @@ if __name__ == "__main__":
         sys.exit(main())
     finally:
         if _WARM is not None:
-            _WARM.abandon()  # where it was begun without success
+            _WARM.abandon()  # if it was started without use

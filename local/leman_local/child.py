@@ -1,12 +1,12 @@
-"""One process of the embedded system, run so that it dies with its supervisor, however that dies.
+"""One process of the local system, which dies with its supervisor.
 
     python child.py PARENT_PID run MODULE [ARGUMENT...]      a Python module, in this process
     python child.py PARENT_PID exec PROGRAM [ARGUMENT...]    a program in place of this process (Linux)
     python child.py PARENT_PID watch PROGRAM [ARGUMENT...]   a program below this process (elsewhere)
     python child.py PARENT_PID warm DESCRIPTOR SOCKET [...]  the process that others are forked from (warm_process.py)
 
-On Linux the kernel kills it when the parent is gone. Everywhere standard input is a pipe whose other end only
-the parent holds: its end is the parent's end. Standard library only, run by path: it is up in milliseconds.
+On Linux the kernel kills it when the parent is gone. Everywhere standard input is a pipe whose other end only the
+parent holds, so its end is the parent's end. Standard library only, run by path, so that it starts in milliseconds.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def main(argv: list[str]) -> int:
 
 
 def _take_rest() -> None:
-    """Take the rest of the environment from a pipe: what /proc/PID/environ shows has no secret from the first moment.
+    """Read the rest of the environment from a pipe, so that /proc/PID/environ never shows a secret.
 
     `leman_core.process.environment.give_rest` has written it.
     """
@@ -60,9 +60,9 @@ def _take_rest() -> None:
 
 
 def _die_with(parent: int) -> None:
-    """Ask the kernel for SIGKILL at the parent's death; it holds through exec."""
+    """Ask the kernel for SIGKILL at the parent's death; this survives exec."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it died before we could ask
+    if os.getppid() != parent:  # it died before the request
         os._exit(1)
 
 

@@ -1,4 +1,4 @@
-"""Messages between processes of one machine: a JSON document, with open descriptors beside it."""
+"""Messages between processes of one machine: a JSON document with open descriptors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_DESCRIPTORS = 4
 
 
 def encoded(document: dict[str, Any]) -> bytes:
-    """Return a message without descriptors as it travels."""
+    """Encode a message without descriptors."""
     body = json.dumps(document).encode()
     return _LENGTH.pack(len(body)) + body
 
@@ -31,11 +31,12 @@ def send(connection: socket.socket, document: dict[str, Any], descriptors: Seque
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Wait for a message, and return it with its descriptors; None where the other end is gone, or silent for
-    longer than the connection's timeout.
+    """Wait for a message, and return it with its descriptors.
+
+    None if the other end is gone, or is silent for longer than the connection's timeout.
 
     Raises:
-        ValueError: It is no message.
+        ValueError: It is not a message.
     """
     data, descriptors = bytearray(), list[int]()
     try:
@@ -59,6 +60,6 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | Non
 
 
 def close(descriptors: Sequence[int]) -> None:
-    """Close them all."""
+    """Close the descriptors."""
     for descriptor in descriptors:
         os.close(descriptor)

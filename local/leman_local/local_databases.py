@@ -1,14 +1,6 @@
-"""The databases that an embedded system serves: locks, announcements, leftovers, and the control port.
+"""The databases that a local system serves: locks, service files, leftovers, and the control port.
 
-Half-written files of processes that were killed, in the service's own folder of a database.
-
-The announcement of an embedded system: the service file, kept as it was written whatever happens on the disk.
-
-The databases that an embedded system serves: in each it holds the lock, and a service file says how to reach it.
-
-Where an embedded system is told to serve another database, or to end: a port on loopback, and a token.
-
-A caller sends one line of JSON and is sent one:
+The control port asks the system to serve another database, or to end. A client sends one line of JSON and gets one:
 
     {"token": "…", "do": "serve", "database": "/data/lake", "warm": true}     {"done": true}
     {"token": "…", "do": "stop", "within": 2.0, "if_idle": true}             {"done": true}
@@ -42,15 +34,15 @@ from leman_local.service_file import (
 )
 from leman_local.tcp_ports import HOST
 
-#: The service file is written under such a name before it has its own, as definitions of functions once were.
+#: Temporary names of the service file, and formerly of function definitions.
 _OURS = re.compile(r"\.[0-9a-f]{32}\.tmp|\.service\.json\.\d+")
 _OF_OTHERS = frozenset({"redis", "logs"})
 
 
 def sweep_leftovers(folder: Path, older_than: float = DAY) -> list[Path]:
-    """Delete half-written files that no one has written to for so many seconds, and return what is gone.
+    """Delete half-written files that have not changed for `older_than` seconds, and return them.
 
-    Younger ones stay, as another executor may be at work on the database.
+    Younger ones stay, as another executor may be using the database.
     """
     now = time.time()
     gone = []
@@ -75,7 +67,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Announcement:
-    """What a supervisor says of its system; the caller holds the folder's lock for as long as this is used."""
+    """The service file of a supervisor. The caller holds the folder's lock while it is used."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -89,10 +81,10 @@ class Announcement:
         write_service_file(self._home, content)
 
     def mend(self) -> None:
-        """Write the file again where it says anything else or is gone, as no one could call the system.
+        """Rewrite the file if it is damaged or gone, as clients could not find the system.
 
-        Nothing happens before it was written for the first time, and in a database that was deleted and made again:
-        that one belongs to others.
+        Nothing happens before the first `write`, and in a database that was deleted and recreated: that one belongs to
+        others.
         """
         if self._content is None or self._home.said() == self._content:
             return
@@ -100,31 +92,30 @@ class Announcement:
             if self._home.lock_file.stat().st_ino == self._lock:
                 write_service_file(self._home, self._content)
                 _log.error("service file was damaged and is written again", file=str(self._home.service_file))
-        except OSError as error:  # the next look tries again
+        except OSError as error:  # the next check retries
             _log.error("service file is damaged", file=str(self._home.service_file), message=str(error))
 
     def remove(self) -> None:
-        """Remove the service file."""
         self._content = None
         remove_service_file(self._home)
 
 
-#: So long it waits for another supervisor that is ending.
+#: How long to wait for another supervisor that is ending.
 _LOCK_SECONDS = 15.0
 
 
 class ServedDatabases:
-    """The databases of one system, for one event loop.
+    """The databases of one system, on one event loop.
 
-    The executor reads `file`, takes over the jobs that are left in the databases named there, and starts Spark when it
-    is to be warm.
+    The executor reads `file`, takes over abandoned jobs in the databases listed there, and starts Spark if it is to be
+    warm.
     """
 
     def __init__(self, home: Home) -> None:
         self.file = home.folder / "databases.json"
         self._served: dict[Path, tuple[HomeLock, Announcement]] = {}
         self._content: dict[str, Any] | None = None
-        #: How often a database was taken: one that was deleted and made again is another one.
+        #: How often a database was added: after a deletion and recreation it is another one.
         self._taken: dict[str, int] = {}
         self._unwritten = False
         self._warm = False
@@ -136,12 +127,12 @@ class ServedDatabases:
         return sorted(str(path) for path in self._served)
 
     def warm(self) -> None:
-        """Have Spark started before a job needs it."""
+        """Start Spark before a job needs it."""
         self._warm = True
         self._write()
 
     async def add(self, database: Path, *, warm: bool) -> None:
-        """Serve a database; its folder is made where it is missing.
+        """Serve a database; create its folder if it is missing.
 
         Raises:
             AlreadyRunning: Another system serves it.
@@ -174,16 +165,16 @@ class ServedDatabases:
         _log.info("database is served", database=str(database))
 
     def announce(self, content: dict[str, Any]) -> None:
-        """Say in each database how the system is reached; `content`: that of the service file."""
+        """Write the service file into each database; `content`: that of the system's own."""
         self._content = content
         for database, (_, announcement) in self._served.items():
             try:
                 announcement.write({**content, "database": str(database)})
-            except OSError as error:  # such as one that was just deleted: the others are served all the same
+            except OSError as error:  # such as a database that was just deleted: the others are still served
                 _log.warning("service file not written", database=str(database), error=str(error))
 
     def look(self) -> None:
-        """Fix service files, and let go of databases that were deleted."""
+        """Repair service files, and release databases that were deleted."""
         for database, (lock, announcement) in list(self._served.items()):
             if not lock.is_in_force():
                 self._let_go(database)
@@ -205,7 +196,7 @@ class ServedDatabases:
         self._served.pop(database)[0].release()
 
     def release(self) -> None:
-        """Let go of all."""
+        """Release all."""
         for lock, announcement in self._served.values():
             announcement.remove()
             lock.release()
@@ -217,10 +208,10 @@ class ServedDatabases:
 
 
 async def _locked(lock: HomeLock) -> None:
-    """Take a lock in a thread; anyone who does not wait for it any more does not get it later.
+    """Take a lock in a thread. If the caller is cancelled, the lock is not taken later.
 
     Raises:
-        AlreadyRunning: what `HomeLock.acquire` raises.
+        AlreadyRunning: raised by `HomeLock.acquire`.
     """
     taking = asyncio.ensure_future(asyncio.to_thread(lock.acquire, _LOCK_SECONDS))
     try:
@@ -236,15 +227,15 @@ _SECONDS = 60.0
 
 
 class Stop(Protocol):
-    """What ends the system."""
+    """Ends the system."""
 
     def __call__(self, within: float | None = None) -> None:
-        """Ask it to end; `within`: so many seconds, whatever is at work."""
+        """Ask the system to end; `within`: in this many seconds, even if it is busy."""
         ...
 
 
 class Control:
-    """The port of one system."""
+    """The control port of one system."""
 
     def __init__(self, databases: ServedDatabases, stop: Stop, is_idle: Callable[[], bool]) -> None:
         self.token = secrets.token_urlsafe(24)
@@ -256,12 +247,11 @@ class Control:
         self._server: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen."""
         self._server = await asyncio.start_server(self._answer, HOST, 0, limit=_LONGEST_LINE)
         self.address = f"{HOST}:{self._server.sockets[0].getsockname()[1]}"
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
@@ -276,11 +266,11 @@ class Control:
 
     async def _do(self, asked: dict[str, Any]) -> dict[str, Any]:
         if not secrets.compare_digest(str(asked.get("token", "")).encode(), self.token.encode()):
-            _log.warning("control was asked without its token")
+            _log.warning("control request with a wrong token")
             return {"done": False, "error": "the token is wrong"}
         does = self._does.get(str(asked.get("do")))
         if does is None:
-            return {"done": False, "error": "it can be asked to serve and to stop"}
+            return {"done": False, "error": "unknown request: only serve and stop are supported"}
         try:
             await does(asked)
         except AlreadyRunning as error:

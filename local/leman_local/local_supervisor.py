@@ -1,12 +1,8 @@
-"""The supervisor of Redis and the services, and what services are forked from, one after the other.
+"""The supervisor: run Redis, planner, commit coordinator and executor for local databases, and restart them.
 
-What services are forked from, one after the other: where one has ended, the next service is started from another.
-
-The supervisor: it runs Redis, planner, commit coordinator and executor for local databases, and keeps them up.
-
-Each is a process of its own and may be killed alone: it is started again on the same port. When all are up,
-the service file says so. It ends when it is asked to, or when no one has needed any service for the idle
-time, and leaves no process behind.
+Each is a process of its own and may be killed alone: it is restarted on the same port. When all are up, the service
+file is written. The supervisor ends when it is asked to, or when no service was needed for the idle time, and leaves no
+process behind. Services are forked from a warm process; if that ends, another one replaces it.
 """
 
 from __future__ import annotations
@@ -41,18 +37,18 @@ from leman_local.service_process import Running, Spec
 from leman_local.tcp_ports import HOST, HeldPort
 from leman_local.warm_parent import WarmParent, reap_orphan
 
-#: So many of one system at the most: where they go on ending, services are started as new processes.
+#: Warm processes of one system at most: if they keep ending, services are started as new processes.
 _MOST = 5
 
 log = structlog.get_logger(__name__)
 
 
 class WarmParents:
-    """Those of one system, of which at most one is there.
+    """The warm processes of one system, of which at most one runs.
 
     Args:
-        folder: of the system's files.
-        first: where it was begun already.
+        folder: Of the system's files.
+        first: One that is already running.
     """
 
     def __init__(self, folder: Path, first: WarmParent | None) -> None:
@@ -64,12 +60,11 @@ class WarmParents:
 
     @property
     def pids(self) -> set[int]:
-        """The processes that are its own."""
+        """Its own processes."""
         return self._there.pids if self._there is not None else set()
 
     def get(self) -> WarmParent | None:
-        """Return the one that is there, begun where there is none; it imports what it is asked for. None: services are
-        to be started as new processes."""
+        """Return the running warm process, starting one if needed. None: start services as new processes."""
         if self._there is not None:
             self._there.look()
         self.look()
@@ -79,38 +74,37 @@ class WarmParents:
         return self._there
 
     def look(self) -> None:
-        """Forget the one that is gone."""
+        """Forget a warm process that has ended."""
         if self._there is not None and self._there.is_gone:
-            log.warning("what services are forked from is gone", why=self._there.last_words.strip())
+            log.warning("the warm process is gone", why=self._there.last_words.strip())
             self._there = None
 
     async def end(self) -> None:
-        """End it."""
         if self._there is not None:
             await self._there.end()
 
 
 REDIS = "redis"
-#: How each service is run; tests put their own in.
+#: The command of each service; tests replace them.
 COMMANDS: Mapping[str, list[str]] = {name: service_process.module_command(module) for name, module in MODULES.items()}
 _FIRST_PAUSE_SECONDS = 0.1
 _LONGEST_PAUSE_SECONDS = 10.0
 _SETTLED_SECONDS = 30.0
 _LOOK_SECONDS = 1.0
-#: After so long without a call or a job a system of another release is replaced.
+#: Seconds without a call or a job after which a system of another release is replaced.
 _QUIET_SECONDS = 5.0
 #: Seconds beyond their own grace that services get to end.
 _EXTRA_GRACE_SECONDS = 3.0
-#: Of the time in which everything is to end, the part that the services get; what they leave is ended in the rest.
+#: The services' share of the time for ending; the rest is for killing what they leave.
 _SERVICES_PART = 0.7
 
 
 class Supervisor:
-    """One embedded system. The caller holds the lock of its folder.
+    """One local system. The caller holds the lock of its folder.
 
-    `database` is the one that it is for; None: it is told which by and by, and Spark waits for the first job that needs
-    it. `on_ready` is called with the service file's content when everything is up for the first time. `warm`: what
-    services are forked from, where it was begun already.
+    `database` is the one that it is for; None: databases are added later, and Spark starts with the first job that
+    needs it. `on_ready` is called with the service file's content when everything is up for the first time. `warm`: an
+    already running warm process.
     """
 
     def __init__(
@@ -149,7 +143,7 @@ class Supervisor:
         self._announced = False
 
     def stop(self, within: float | None = None) -> None:
-        """Ask the system to end, in so many seconds if they are named; asked again, it ends at once."""
+        """Ask the system to end, in `within` seconds if given; a second request ends it at once."""
         self._within = within
         if self._stopping.is_set():
             for running in self._running.values():
@@ -187,7 +181,7 @@ class Supervisor:
     # ---------------------------------------------------------------------------- what is run
 
     def _specs(self) -> list[Spec]:
-        fixed = {"planner": self._settings.server.port}  # the one address that a caller has to know
+        fixed = {"planner": self._settings.server.port}  # the only address that callers must know
         for name in self._commands:
             self._ports[name] = HeldPort(fixed.get(name, 0))
         if self._settings.server.http_port >= 0:
@@ -217,12 +211,12 @@ class Supervisor:
         return self._logging(spec)
 
     def _logging(self, spec: Spec) -> Spec:
-        """Return a spec with the settings of log files."""
+        """Add the settings of log files to a spec."""
         log = self._settings.log
         return replace(spec, log_bytes=log.file_max_mb << 20, logs_kept=log.files_kept)
 
     def _environment(self, name: str) -> dict[str, str]:
-        """Return a process's environment; secrets are in it, as everyone on the machine can read a command line."""
+        """Return a process's environment, which carries secrets: all users of the machine can read command lines."""
         redis_url = self._redis.url if self._redis else self._settings.redis.url.get_secret_value()
         ours = {
             "LEMAN_SERVER__HOST": HOST,
@@ -251,7 +245,7 @@ class Supervisor:
     # ------------------------------------------------------------------------------ keeping up
 
     async def _keep(self, spec: Spec) -> None:
-        """Start a process again and again; raise its error where it has never come up."""
+        """Start a process repeatedly; raise its error if it has never come up."""
         failures = 0
         while True:
             begun = time.monotonic()
@@ -281,9 +275,9 @@ class Supervisor:
         return running
 
     def _mend(self, name: str) -> bool:
-        """Have a Redis that cannot load its data start without them; return whether that was done.
+        """Start a Redis that cannot load its data without them. Return whether that was done.
 
-        Losing them costs work, never a value.
+        The loss costs work, never a value.
         """
         return name == REDIS and self._redis is not None and self._redis.set_data_aside()
 
@@ -297,7 +291,7 @@ class Supervisor:
         if not self._announced:
             self._announced = True
             self._on_ready(content)
-            release_free_memory()  # what starting took
+            release_free_memory()  # memory that starting used
 
     def _content(self) -> dict[str, Any]:
         pids = {name: running.pid for name, running in self._running.items()}
@@ -320,7 +314,7 @@ class Supervisor:
     # ---------------------------------------------------------------------------------- ending
 
     async def _home_gone(self) -> None:
-        """Wait until someone has deleted the system's folder; until then keep the service files whole."""
+        """Wait until the system's folder is deleted; until then keep the service files intact."""
         while self._home.lock_file.exists():
             self._announcement.mend()
             self.databases.look()
@@ -333,7 +327,7 @@ class Supervisor:
         return self._warm.pids | {running.pid for running in self._running.values()}
 
     def _is_idle(self) -> bool:
-        """Return whether all services said, when they were heard last, that no one had called them for a while."""
+        """Return whether all services last reported that they had no calls for a while."""
         return len(self._idle) == len(self._commands) and min(self._idle.values()) >= _QUIET_SECONDS
 
     def _on_line(self, name: str, line: dict[str, Any]) -> None:
@@ -345,10 +339,10 @@ class Supervisor:
             self.stop()
 
     async def _end_all(self) -> None:
-        """End all processes, the executor first: it still talks to the others.
+        """End all processes, the executor first: it still calls the others.
 
-        Redis is killed: what it answered is in its log, and asked to end it would unlink its socket, which may be
-        a successor's by now.
+        Redis is killed: its replies are in its log, and an ordered end would unlink its socket, which may be a
+        successor's.
         """
         log.info("stopping")
         grace = self._settings.server.grace_seconds + _EXTRA_GRACE_SECONDS
@@ -364,7 +358,7 @@ class Supervisor:
         if redis is not None:
             redis.kill()
             await redis.stop(grace)
-            if self._redis is not None and self._home.lock_file.exists():  # else it may be a successor's
+            if self._redis is not None and self._home.lock_file.exists():  # otherwise it may be a successor's
                 self._redis.remove_socket()
         await self._warm.end()
         for held in (*self._ports.values(), *((self._http,) if self._http else ())):

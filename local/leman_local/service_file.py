@@ -1,5 +1,4 @@
-"""The files of an embedded system in its own folder, and in each database that it serves: the lock that makes it the
-only one there, and how to reach it.
+"""The lock and the service file of a local system, in its own folder and in each database that it serves.
 
 `service.json`, readable by its owner alone, exists while the system can be called:
 
@@ -10,10 +9,9 @@ only one there, and how to reach it.
      "control": "127.0.0.1:4004", "control_token": "…"}
 
 `database`: the one that the file lies in; empty in the system's own folder, unless that is a database's. `home`: the
-system's own folder, with its logs and its Redis. `control`: where it is told to serve another database, or to end
-(`local/leman_local/local_databases.py`). `http` is the address of JSON over HTTP, where it is asked for
-(`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with a Redis from outside. A supervisor that was killed leaves the file
-behind: so readers check that its `pid` lives and that a service answers.
+system's own folder, with its logs and its Redis. `control`: the control port (`local/leman_local/local_databases.py`).
+`http`: the address of JSON over HTTP, if enabled (`LEMAN_SERVER__HTTP_PORT`). `redis_pid` is null with an external
+Redis. A killed supervisor leaves the file behind, so readers check that its `pid` lives and that a service answers.
 """
 
 from __future__ import annotations
@@ -33,13 +31,13 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """A folder with such files: a system's own, or `_leman` of a local database."""
+    """A folder with these files: a system's own, or `_leman` of a local database."""
 
     folder: Path
 
     @classmethod
     def of(cls, database: Path) -> Home:
-        """Return that of a database."""
+        """Return the folder of a database."""
         return cls(database / "_leman")
 
     @property
@@ -59,13 +57,13 @@ class Home:
         return self.folder / "logs" / f"{name}.log"
 
     def create(self) -> None:
-        """Make the folders that are missing."""
+        """Create missing folders."""
         for folder in (self.folder, self.folder / "logs"):
             folder.mkdir(parents=True, exist_ok=True)
         self.redis.mkdir(mode=0o700, exist_ok=True)
 
     def said(self) -> dict[str, Any]:
-        """Return the content of the service file; empty where there is none that can be read."""
+        """Return the content of the service file; empty if it is missing or unreadable."""
         try:
             content = json.loads(self.service_file.read_bytes())
         except (OSError, ValueError):
@@ -78,7 +76,7 @@ class AlreadyRunning(Exception):
 
 
 class HomeLock:
-    """The lock that lets at most one supervisor have a folder: an OS lock, which a killed process does not keep."""
+    """The lock that lets at most one supervisor have a folder: an OS lock, which ends with its process."""
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -86,9 +84,9 @@ class HomeLock:
         self._given_up = False
 
     def is_in_force(self) -> bool:
-        """Return whether the lock file that is held is the one that lies in the folder: a copy of it locks no one out.
+        """Return whether the held lock file is the one in the folder: a lock on a deleted file excludes no one.
 
-        What cannot be looked at is taken to be as it was.
+        If the file cannot be read, the last result holds.
         """
         try:
             there = self._home.lock_file.stat()
@@ -100,11 +98,11 @@ class HomeLock:
         return (there.st_dev, there.st_ino) == (held.st_dev, held.st_ino)
 
     def give_up(self) -> None:
-        """Have another thread that waits for the lock not take it."""
+        """Make another thread that waits for the lock give up."""
         self._given_up = True
 
     def acquire(self, timeout_seconds: float) -> None:
-        """Take the lock, and wait for another holder that is starting or ending.
+        """Take the lock, waiting for another holder that is starting or ending.
 
         Raises:
             AlreadyRunning: The other holder can be called, or the time is over.
@@ -119,7 +117,7 @@ class HomeLock:
         except BaseException:
             self.release()
             raise
-        # Only a killed supervisor leaves the file behind: no one else holds the lock.
+        # Only a killed supervisor leaves the file behind, as nothing else holds the lock.
         self._home.service_file.unlink(missing_ok=True)
 
     def _who(self) -> str:
@@ -129,7 +127,6 @@ class HomeLock:
         return f"an embedded system runs for {place} already: {process}; `leman down {place}` ends it"
 
     def release(self) -> None:
-        """Give the lock back."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -150,7 +147,7 @@ class HomeLock:
 
 
 def write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read, all of it or nothing."""
+    """Write a file that only its owner can read, atomically."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     temporary.unlink(missing_ok=True)
     fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -164,12 +161,12 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_service_file(home: Home, content: dict[str, Any]) -> None:
-    """Write how the system is reached."""
+    """Write the service file."""
     write_private(home.service_file, json.dumps(content, indent=2) + "\n")
 
 
 def remove_service_file(home: Home) -> None:
-    """Remove our own file; that of a successor, in a database that was deleted and made again, stays."""
+    """Remove our own file, but not a successor's, in a database that was deleted and recreated."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(home.service_file.read_text())["pid"] == os.getpid():
             home.service_file.unlink()

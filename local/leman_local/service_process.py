@@ -1,8 +1,6 @@
-"""One supervised process and its log file.
+"""One supervised process: its start, readiness, end and log file. The supervisor restarts it.
 
-The log file of one process of an embedded system: at a certain size it is set aside, and the oldest is deleted.
-
-One supervised process: its start, readiness and end. The supervisor decides whether it is started again.
+The log file is rotated at a certain size, and the oldest is deleted.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from leman_local.warm_parent import Process, WarmParent
 
 
 class LogFile(TextIOBase):
-    """A log file that only its owner can read; files that were set aside have a number at the end, 1 is the latest."""
+    """A log file that only its owner can read; rotated files have a number at the end, 1 is the latest."""
 
     def __init__(self, path: Path, largest_bytes: int, kept: int) -> None:
         self._handler = _Private(
@@ -45,7 +43,6 @@ class LogFile(TextIOBase):
         return len(text)
 
     def close(self) -> None:
-        """Close the file: nothing more is written."""
         self._handler.close()
         super().close()
 
@@ -59,7 +56,7 @@ class _Private(RotatingFileHandler):
 _CHILD = str(Path(child_module.__file__).resolve())
 _PROBE_SECONDS = 0.005
 _TAIL_LINES = 12
-#: The time in which the last output of a dead process arrives.
+#: Time for the last output of a dead process to arrive.
 _LAST_WORDS_SECONDS = 2.0
 _LONGEST_LINE = 1 << 20
 
@@ -69,16 +66,16 @@ class Spec:
     """What to run."""
 
     name: str
-    #: Made by `module` or `program`.
+    #: From `module_command` or `program_command`.
     command: list[str]
     environment: Mapping[str, str]
     log: Path
     ready_seconds: float = 120.0
-    #: The log is set aside at this size.
+    #: The size at which the log is rotated.
     log_bytes: int = 16 << 20
-    #: So many logs that were set aside are kept.
+    #: Rotated logs that are kept.
     logs_kept: int = 3
-    #: Tells when the process is up; None: it prints its readiness line itself.
+    #: Returns whether the process is up; None: it prints its readiness line itself.
     probe: Callable[[], Awaitable[bool]] | None = None
 
 
@@ -94,7 +91,7 @@ def program_command(*command: str) -> list[str]:
 
 @dataclass(slots=True, kw_only=True)
 class Running:
-    """A process that was started."""
+    """A started process."""
 
     spec: Spec
     process: Process
@@ -133,7 +130,7 @@ class Running:
         return _how(await self.process.wait())
 
     async def stop(self, grace_seconds: float) -> None:
-        """Send SIGTERM, after the grace SIGKILL, and leave nothing of what the process started."""
+        """Send SIGTERM, then SIGKILL after the grace, and kill everything that the process started."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -145,7 +142,6 @@ class Running:
         await self.clean_up()
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         with contextlib.suppress(ProcessLookupError):
             self.process.kill()
 
@@ -171,14 +167,15 @@ async def start_process(
     """Start a process in a session of its own, so that Ctrl-C reaches the supervisor alone.
 
     Args:
-        on_line: Gets every JSON line that the process prints about itself.
-        warm: What modules are forked from, as long as it is there.
+        spec: What to run.
+        on_line: Called with every JSON line that the process prints about itself.
+        warm: The process that modules are forked from, if it runs.
     """
     log = LogFile(spec.log, spec.log_bytes, spec.logs_kept)
     is_module = spec.command[0] == "run"
     process: Process | None = await warm.start(spec) if warm is not None and is_module else None
     if process is None:
-        # -P: the folder that the system was started in shadows none of our packages.
+        # -P: modules in the folder that the system was started in must not shadow our packages.
         flags = ["-P"] if is_module else ["-I", "-S"]
         shown, rest = environment.split(spec.environment)
         reading, writing = os.pipe()
@@ -207,7 +204,7 @@ async def start_process(
 
 
 async def _pump(process: Process, log: LogFile, on_line: Callable[[dict[str, Any]], None]) -> None:
-    """Sort what the process prints: lines about itself go to the supervisor, all else to its log."""
+    """Split the output of a process: status lines go to the supervisor, all else to its log."""
     assert process.stdout is not None
     assert process.stderr is not None
     try:
@@ -245,7 +242,7 @@ def _announced(line: bytes) -> dict[str, Any] | None:
 
 
 def log_tail(path: Path) -> str:
-    """Return the last lines of a log; empty where it cannot be read."""
+    """Return the last lines of a log; empty if it cannot be read."""
     try:
         return "\n".join(path.read_text(errors="replace").splitlines()[-_TAIL_LINES:])
     except OSError:

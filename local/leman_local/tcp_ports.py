@@ -1,4 +1,4 @@
-"""TCP ports on loopback that stay ours while the process that listens on them restarts."""
+"""Reserve TCP ports on loopback while the processes that listen on them restart."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ HOST = "127.0.0.1"
 
 
 class HeldPort:
-    """A port that is bound, and on which nothing listens here.
+    """A port that is bound here without listening.
 
-    The service binds it too (`server.reuse_port`), so that callers always find it at this port, and no one takes the
-    port between two lives of the service.
+    The service binds it too (`server.reuse_port`), so callers always find it at this port, and no other process takes
+    the port between two runs of the service.
     """
 
     def __init__(self, port: int = 0) -> None:
@@ -34,7 +34,7 @@ class HeldPort:
         return f"{HOST}:{self.port}"
 
     def close(self) -> None:
-        """Give the port back."""
+        """Release the port."""
         self._socket.close()
 
 
@@ -46,9 +46,9 @@ def free_port() -> int:
 
 
 def _check_free(port: int) -> None:
-    """Raise FailedPrecondition (PORT_IN_USE) where another process uses the port.
+    """Raise FailedPrecondition (PORT_IN_USE) if another process uses the port.
 
-    It is asked without sharing: shared binding would succeed beside a stranger that shares too.
+    The check binds without sharing: shared binding would succeed next to a process that shares too.
     """
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,15 +1,8 @@
-"""The process that services are forked from, as the supervisor sees it. Standard library only.
+"""The supervisor's side of the warm process that services are forked from (`warm_process`). Standard library only.
 
-A process that this one is the parent of, however it was started, as far as the supervisor has to do with it.
-
-The file of the socket at which Spark's daemon is asked for: each supervisor has its own. Standard library only.
-
-Two supervisors may be starting in one folder at once, before one of them has its lock.
-
-The supervisor's side of the process that services are forked from (`warm_process`). Standard library only: it is
-begun before anything else is imported.
-
-What the supervisor begins before it imports anything that takes time.
+`begin_early` starts it before anything else is imported. Spark's daemon is requested at a socket file; each supervisor
+has its own, as two may start in one folder before one of them has its lock. Forked services are children of this
+process that asyncio did not start (`AdoptedProcess`).
 """
 
 from __future__ import annotations
@@ -38,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Process(Protocol):
-    """What `asyncio.subprocess.Process` has of it."""
+    """The used part of `asyncio.subprocess.Process`."""
 
     stdout: asyncio.StreamReader | None
     stderr: asyncio.StreamReader | None
@@ -54,7 +47,7 @@ class Process(Protocol):
         ...
 
     def send_signal(self, signal: int) -> None:
-        """Send it a signal; ProcessLookupError where it has ended."""
+        """Send it a signal; raises ProcessLookupError if it has ended."""
         ...
 
     def kill(self) -> None:
@@ -63,7 +56,7 @@ class Process(Protocol):
 
 
 class AdoptedProcess:
-    """A child that was not started by asyncio. `descriptors`: of the ends of its pipes 0, 1 and 2 that are ours."""
+    """A child that asyncio did not start. `descriptors`: our ends of its pipes 0, 1 and 2."""
 
     stdout: asyncio.StreamReader | None = None
     stderr: asyncio.StreamReader | None = None
@@ -95,7 +88,6 @@ class AdoptedProcess:
         return self._returncode
 
     async def wait(self) -> int:
-        """Wait for its end."""
         await self._ended.wait()
         assert self._returncode is not None
         return self._returncode
@@ -111,7 +103,6 @@ class AdoptedProcess:
         os.kill(self._pid, number)
 
     def kill(self) -> None:
-        """Send SIGKILL."""
         self.send_signal(signal.SIGKILL)
 
     def _reap(self) -> None:
@@ -133,7 +124,7 @@ async def _reader(descriptor: int) -> asyncio.StreamReader:
 
 
 def reap_orphan(known: set[int]) -> bool:
-    """Reap one dead child that no one knows: an orphan that this process adopted. Return whether there was one."""
+    """Reap one dead child that is not `known`: an adopted orphan. Return whether there was one."""
     with contextlib.suppress(ChildProcessError):
         dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         if dead is not None and dead.si_pid not in known:
@@ -146,12 +137,12 @@ _NAME = re.compile(r"warm-(\d+)(-\d+)?\.sock")
 
 
 def warm_socket_name(supervisor: int, place: int = 0) -> str:
-    """Return the name of that of a supervisor, by its process id; `place`: of which of its warm processes, in turn."""
+    """Return the name of a supervisor's socket, by its process id; `place`: the number of its warm process."""
     return f"warm-{supervisor}-{place}.sock" if place else f"warm-{supervisor}.sock"
 
 
 def sweep_warm_sockets(folder: Path) -> None:
-    """Delete those whose supervisor is gone."""
+    """Delete the sockets of supervisors that are gone."""
     with contextlib.suppress(OSError):
         for file in folder.iterdir():
             found = _NAME.fullmatch(file.name)
@@ -170,19 +161,19 @@ def _lives(pid: int) -> bool:
 
 
 _CHILD = str(Path(child.__file__).resolve())
-#: Spark's JVM starts while all else is imported.
+#: Starts Spark's JVM while everything else is imported.
 _EARLY_JVM = "leman_executor.spark.early_jvm"
-#: As Spark has it for its workers, which are forked from there: Python and numpy read them when they start. The seed is
-#: that of a worker that is no fork, the environment's.
+#: Spark's environment for its workers, which are forked from there: Python and numpy read these when they start. The
+#: seed is that of a worker that is not a fork, the environment's.
 _ENVIRONMENT = {"PYTHONHASHSEED": os.environ.get("PYTHONHASHSEED", "0"), "OMP_NUM_THREADS": "1"}
 _END_SECONDS = 3.0
-#: So long it has to answer the first request for a service, for which it imports that; and later ones, for which it
-#: only forks.
+#: Seconds for an answer to the first request for a service, which includes importing it, and to later ones, which only
+#: fork.
 _ANSWER_SECONDS, _LATER_SECONDS = 60.0, 5.0
 
 
 class WarmParent:
-    """One such process. Without it, as where it was killed, services are started as new processes."""
+    """One warm process. Without it, as after a kill, services are started as new processes."""
 
     def __init__(self, process: subprocess.Popen[bytes], control: socket.socket, file: Path) -> None:
         self._first: subprocess.Popen[bytes] | None = process
@@ -191,19 +182,20 @@ class WarmParent:
         self._file = file
         self._asking = asyncio.Lock()
         self._stays: AdoptedProcess | None = None
-        #: The services that it has started, so that it has imported them.
+        #: Services that it has started, and so imported.
         self._imported: set[str] = set()
         self.is_gone = False
-        #: What it said, where it has gone before its time.
+        #: Its last output, if it ended early.
         self.last_words = ""
 
     @classmethod
     def begin(cls, folder: Path, *, with_jvm: bool, place: int = 0) -> WarmParent | None:
-        """Start it, for a system whose files are in `folder`; None where it cannot be, as on other systems than Linux.
+        """Start it, for a system whose files are in `folder`; None if that is impossible, as on macOS.
 
         Args:
-            with_jvm: Have Spark's JVM start before anything else.
-            place: How many there were before it. What those forked does not look for it.
+            folder: The folder.
+            with_jvm: Start Spark's JVM before anything else.
+            place: Its number among the warm processes of this supervisor; earlier forks do not look for it.
         """
         if sys.platform != "linux" or not hasattr(os, "pidfd_open"):
             return None
@@ -211,7 +203,7 @@ class WarmParent:
         ours, theirs = socket.socketpair()
         shown, rest = environment.split({**os.environ, **_ENVIRONMENT})
         reading, writing = os.pipe()
-        # by process id, as another supervisor may be about to take the folder's lock
+        # By process id, as another supervisor may be about to take the folder's lock.
         file = folder / warm_socket_name(os.getpid(), place)
         with theirs:
             arguments = [str(theirs.fileno()), str(file), *([_EARLY_JVM] if with_jvm else [])]
@@ -230,7 +222,7 @@ class WarmParent:
 
     @property
     def pids(self) -> set[int]:
-        """The processes that are its own."""
+        """Its own processes."""
         first = {self._first.pid} if self._first is not None else set()
         return first | ({self._stays.pid} if self._stays is not None else set())
 
@@ -241,7 +233,7 @@ class WarmParent:
             self._lose()
 
     async def start(self, spec: Spec) -> AdoptedProcess | None:
-        """Start a service; None where it is to be started as a new process."""
+        """Start a service; None: start it as a new process."""
         async with self._asking:
             if self.is_gone:
                 return None
@@ -256,14 +248,14 @@ class WarmParent:
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 self._lose()
                 return None
-            except asyncio.CancelledError:  # no one hears the answer any more, which would be taken for the next one
+            except asyncio.CancelledError:  # the pending answer would be read as that of the next request
                 self._lose()
                 raise
             self._imported.add(spec.name)
             return started
 
     async def _become(self, spec: Spec) -> AdoptedProcess:
-        """Have the first process become the executor, whose JVM may be below it already."""
+        """Turn the first process into the executor, whose JVM may be its child already."""
         process, self._first = self._first, None
         assert process is not None
         try:
@@ -277,7 +269,7 @@ class WarmParent:
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        process.returncode = 0  # it is waited for by `found`
+        process.returncode = 0  # `found` waits for it
         await found.talk(*pipes)
         return found
 
@@ -298,10 +290,10 @@ class WarmParent:
         return found
 
     async def _ask(self, spec: Spec, descriptors: Sequence[int], *, become: bool = False) -> int:
-        """Send a request, and return the id that it is answered with.
+        """Send a request, and return the process id in its answer.
 
         Raises:
-            OSError, ValueError, IncompleteReadError: The process has gone.
+            OSError, ValueError, IncompleteReadError: The process is gone.
         """
         environment: Mapping[str, str] = spec.environment
         request = {"command": spec.command[1:], "name": spec.name, "environment": dict(environment), "become": become}
@@ -322,7 +314,7 @@ class WarmParent:
         return data
 
     async def end(self) -> None:
-        """End it, and what it has left."""
+        """End it and its leftovers."""
         self.abandon()
         if self._stays is not None:
             with contextlib.suppress(TimeoutError):
@@ -333,12 +325,12 @@ class WarmParent:
             await self._stays.wait()
 
     def abandon(self) -> None:
-        """End one that has become no service."""
+        """End a process that has become no service."""
         self.is_gone = True
         self._control.close()
         if self._first is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM below it has its pipes, too
+                os.killpg(self._first.pid, signal.SIGKILL)  # an early JVM below it has its pipes too
             with contextlib.suppress(subprocess.TimeoutExpired):
                 said = self._first.communicate(timeout=_END_SECONDS)[1].decode(errors="replace")
                 self.last_words = said or self.last_words
@@ -347,7 +339,7 @@ class WarmParent:
             self._file.unlink()
 
     def _kill(self, seconds: float) -> None:
-        """End it at once."""
+        """Kill it after it did not answer."""
         if self._stays is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._stays.kill()
@@ -355,15 +347,15 @@ class WarmParent:
         self._lose()
 
     def _lose(self) -> None:
-        """Have it end by itself: services that were forked from it go on."""
+        """Let it end by itself; services forked from it continue."""
         self.abandon()
 
 
 def begin_early(arguments: Sequence[str]) -> WarmParent | None:
-    """Begin the process that services are forked from, with Spark's JVM where that is to start anyway.
+    """Start the warm process, with Spark's JVM if that is needed anyway.
 
-    None where the arguments are none that a system is started with, its folder is not there yet, or another one has it:
-    then it is begun later, or not at all.
+    None if the arguments do not start a system, its folder does not exist yet, or another system has it: then it is
+    started later, or not at all.
     """
     environment.raise_open_files_limit()
     places = dict(itertools.pairwise(arguments))

@@ -1,23 +1,23 @@
-"""The process that other processes of the embedded system are forked from, with all that they import in memory (Linux).
+"""The warm process that other processes of the local system are forked from, with their imports in memory (Linux).
 
     python child.py PARENT_PID warm DESCRIPTOR SOCKET [MODULE...]
 
-Importing what a service needs takes seconds of a core and a hundred megabytes. It is done once, here: a service, and
-the daemon of Spark's Python workers, is a fork, which is there in milliseconds and shares the memory. The supervisor
-asks through a socket, whose number is DESCRIPTOR, one request after the other:
+Importing what a service needs takes seconds of CPU and a hundred megabytes. It is done once, here: a service, or the
+daemon of Spark's Python workers, is a fork, which starts in milliseconds and shares the memory. The supervisor sends
+requests through a socket, whose number is DESCRIPTOR, one after the other:
 
     {"command": ["leman_planner"], "name": "planner", "environment": {…}}
-        fork a service, with the three descriptors that come with the request as its 0, 1 and 2
+        fork a service, with the three descriptors of the request as its 0, 1 and 2
     {"command": ["leman_executor"], "name": "executor", "environment": {…}, "become": true}
         this process itself becomes the service; a fork of it answers from then on
 
-and is answered {"pid": 17}. What is forked becomes a child of the supervisor, which adopts the orphans below it. The
-first service's process does the importing as Spark's JVM is to be below it, and to start before anything: MODULE is
-imported first of all, and its `begin()` called; a fork calls its `forget()`, and who ends as no service its `end()`.
-SOCKET is a file: there Spark's daemon is asked for (`_fork_daemon`).
+and the answer is {"pid": 17}. The supervisor adopts forked services as its children. The process of the first service
+does the importing, as Spark's JVM must be its child and start before anything: MODULE is imported first, and its
+`begin()` called; a fork calls its `forget()`, and a process that ends without becoming a service its `end()`. SOCKET is
+a file: there Spark's daemon is requested (`_fork_daemon`).
 
-No thread is started here, no user's code is run, no dataset opened and nothing of gRPC made: what is forked is as clean
-as a new process. It ends with the supervisor.
+No thread is started here, no user code is run, no dataset opened and no gRPC object created, so a fork is as clean as a
+new process. It ends with the supervisor.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from leman_core.process.blocked_imports import HEAVY, blocked_imports
 from leman_core.process.environment import adopt_orphans, die_with, show_name
 from leman_local import fd_messages
 
-#: Names the socket for Spark's daemon. None of Leman's settings: those are not handed down to the JVM.
+#: Names the socket for Spark's daemon. Not one of Leman's settings: the JVM does not inherit those.
 SOCKET_VARIABLE = "_LEMAN_WARM_PROCESS"
-#: What is imported before a module is run.
+#: Modules to import before a module is run.
 _PRELOADED: Mapping[str, Sequence[str]] = {
     "leman_planner": ["leman_planner.__main__"],
     "leman_coordinator": ["leman_coordinator.__main__"],
@@ -51,15 +51,17 @@ _PRELOADED: Mapping[str, Sequence[str]] = {
 }
 _DAEMON = "leman_executor.spark.daemon"
 _END_SECONDS = 2.0
-#: So long a client of the file's socket may be silent in the middle of its request.
+#: How long a client of the socket file may be silent during its request.
 _REQUEST_SECONDS = 2.0
 _LOOK_SECONDS = 0.01
 _ADOPTION_SECONDS = 0.0005
 
 
 def main(supervisor: int, control: int, socket_file: str, preludes: Sequence[str]) -> tuple[list[str], bool]:
-    """Serve requests; returns in each process that is to run a module, with the command, and whether it is a service,
-    whose standard input is the supervisor's.
+    """Serve requests. Return in each process that is to run a module.
+
+    Returns:
+        The command, and whether it is a service, whose standard input is the supervisor's.
     """
     warnings.filterwarnings("ignore", message="lance is not fork-safe")
     warnings.filterwarnings("ignore", message=".* found in sys.modules after import of package", module="runpy")
@@ -78,13 +80,13 @@ class _ServiceAsked(Exception):
 
 
 class WarmProcess:
-    """See the module."""
+    """The server of the requests, see the module."""
 
     def __init__(self, supervisor: int, control: socket.socket, socket_file: Path) -> None:
         self._supervisor = supervisor
         self._control = control
         self._file = socket_file
-        #: Names alone: the values of settings are not to stay in what is forked.
+        #: Only names: the values of settings must not stay in forks.
         self._first = frozenset(os.environ)
         self._listener = _listen(socket_file)
         self._preludes: list[Any] = []
@@ -95,7 +97,7 @@ class WarmProcess:
         self._daemons: set[int] = set()
 
     def begin(self, preludes: Sequence[str]) -> None:
-        """Begin what is to run while the services are imported."""
+        """Start the preludes, which run while the services are imported."""
         if self._listener is not None:
             os.environ[SOCKET_VARIABLE] = str(self._file)
         with blocked_imports(*HEAVY):
@@ -107,7 +109,7 @@ class WarmProcess:
             importlib.import_module("leman_core.process.environment").guard()
 
     def serve(self) -> list[str]:
-        """Serve requests; the command that this process is to run: it became a service, or was forked as one."""
+        """Serve requests; return the command for this process once it became a service, or was forked as one."""
         self._on(self._control.fileno(), self._take)
         try:
             while True:
@@ -133,12 +135,12 @@ class WarmProcess:
                     importlib.import_module(name)
             self._imported.update(names)
             gc.collect()
-            gc.freeze()  # a collection would touch, and so copy, what forks share
+            gc.freeze()  # a collection would touch, and so copy, shared memory
 
     # services
 
     def _take(self) -> None:
-        """Serve one request of the supervisor; end without one."""
+        """Serve one request of the supervisor; exit without one."""
         asked = fd_messages.receive(self._control)
         if asked is None:
             self._end()
@@ -161,7 +163,7 @@ class WarmProcess:
         fd_messages.send(self._control, {"pid": pid})
 
     def _fork_child_of_supervisor(self) -> int:
-        """Fork a process that the supervisor adopts, as its parent ends at once; 0 in that process."""
+        """Fork a process that the supervisor adopts, as its parent ends at once; returns 0 in that process."""
         read, write = os.pipe()
         between = os.fork()
         if between == 0:
@@ -182,7 +184,7 @@ class WarmProcess:
             return int(said.read())
 
     def _take_over(self, request: dict[str, Any], descriptors: Sequence[int] | None, command: list[str]) -> None:
-        """Make this process one that was started for the command alone; raises `_ServiceAsked`."""
+        """Turn this process into the service of a request; raises `_ServiceAsked`."""
         self._let_go()
         if descriptors is not None:
             for number, descriptor in enumerate(descriptors):
@@ -195,7 +197,7 @@ class WarmProcess:
         raise _ServiceAsked(command)
 
     def _let_go(self) -> None:
-        """Close what is of use for serving requests alone."""
+        """Close what only serving requests needs."""
         for descriptor in list(self._actions):
             self._off(descriptor)
             if descriptor not in (self._control.fileno(), self._listener.fileno() if self._listener else -1):
@@ -212,7 +214,7 @@ class WarmProcess:
     # Spark's daemon
 
     def _stay(self) -> None:
-        """Go on serving requests, in a process of its own, as this one's original becomes a service."""
+        """Continue to serve requests in a fork, as this process becomes a service."""
         os.setsid()
         self._forget_preludes()
         null = os.open(os.devnull, os.O_RDWR)
@@ -228,8 +230,8 @@ class WarmProcess:
 
             {"command": [...], "environment": {…}, "path": [...]}
 
-        It is answered with the process's id, and the connection closed when that ends. Where the connection is closed
-        from the other side, as who asked was killed or would not wait, the daemon is ended, or not forked at all.
+        The answer is the process's id, and the connection is closed when it ends. If the client closes the connection,
+        because it was killed or gave up, the daemon is ended, or not forked at all.
         """
         assert self._listener is not None
         connection, _ = self._listener.accept()
@@ -241,10 +243,10 @@ class WarmProcess:
         pid = os.fork()
         if pid == 0:
             connection.close()
-            os.environ.pop(SOCKET_VARIABLE, None)  # it is the daemon itself, and asks for none
+            os.environ.pop(SOCKET_VARIABLE, None)  # it is the daemon itself, and requests none
             sys.path[:] = request["path"]
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # as a JVM has it for what it starts
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # the limit that a JVM sets for its children
             for stream in (sys.stdout, sys.stderr):
                 stream.reconfigure(write_through=True)  # type: ignore[union-attr]
             warnings.simplefilter("ignore", UserWarning)
@@ -271,7 +273,7 @@ class WarmProcess:
         self._on(there, terminate)
 
     def _end(self) -> NoReturn:
-        """End this process, as the supervisor is gone or asks for it, and with it all that is left below it."""
+        """End this process and its children, as the supervisor is gone or asks for it."""
         adopt_orphans()
         for prelude in self._preludes:
             prelude.end()
@@ -290,7 +292,7 @@ class WarmProcess:
 
 
 def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """Return the request of a client that still waits for an answer; None where there is none that makes sense."""
+    """Return the request of a client that still waits for an answer, or None if there is no valid one."""
     connection.settimeout(_REQUEST_SECONDS)
     try:
         asked = fd_messages.receive(connection)
@@ -308,7 +310,7 @@ def _request(connection: socket.socket) -> tuple[dict[str, Any], list[int]] | No
 
 
 def _listen(file: Path) -> socket.socket | None:
-    """Listen at a socket that only this user can reach; None where none can be made, as its path is too long."""
+    """Listen at a socket that only this user can reach; None if its path is too long."""
     listener = socket.socket(socket.AF_UNIX)
     try:
         file.unlink(missing_ok=True)

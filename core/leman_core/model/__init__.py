@@ -1,1 +1,1 @@
-"""The words of the product as frozen values, and the rules that need nothing but them. No I/O in here."""
+"""The domain model as frozen values, and rules that need nothing else. No I/O."""

@@ -1,9 +1,4 @@
-"""Named databases, and how the object stores that they lie in are reached.
-
-How an object store is reached: what services are told of it, and what their workers are given.
-
-Databases that have names.
-"""
+"""Registered databases, and the access to the object stores that they lie in."""
 
 from __future__ import annotations
 
@@ -15,18 +10,18 @@ from leman_core.model.service_errors import DataLoss, NotFound, UnknownFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreOptions:
-    """How everything below a root is reached. What is empty is as Lance and pyarrow find it by themselves.
+    """The access to everything below a root. Empty fields use the defaults of Lance and pyarrow.
 
-    Credentials stand here as they are: it is kept in memory, and travels to workers, but is never stored or logged.
+    It holds plain credentials: it stays in memory, and is sent to workers, but is never stored or logged.
     """
 
-    #: A place in its canonical form, such as `s3://bucket/teams`.
+    #: A canonical location, such as `s3://bucket/teams`.
     root: str
     #: Url of the store's server, without a path.
     endpoint: str = ""
-    #: Whether it may be spoken with without TLS.
+    #: Whether connections without TLS are allowed.
     allow_http: bool = False
-    #: S3: the region that requests are signed for.
+    #: S3: the region for signing requests.
     region: str = ""
     #: S3: whether the bucket is part of the host's name.
     virtual_hosted: bool = False
@@ -44,7 +39,7 @@ class StoreOptions:
     tenant_id: str = ""
     client_id: str = ""
     client_secret: str = field(repr=False, default="")
-    #: Where checkpoints of the tables below the root lie, in its canonical form; empty: beside each table.
+    #: The canonical location of checkpoints of the tables below the root; empty: next to each table.
     checkpoint_uri: str = ""
 
     @property
@@ -58,22 +53,22 @@ class StoreOptions:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseLimits:
-    """How much of an executor the jobs of a database may take. None: as its settings say."""
+    """An executor's limits for the jobs of a database. None: as in its settings."""
 
     max_running_jobs: int | None = None
     max_waiting_jobs: int | None = None
 
 
-#: What limits nothing.
+#: No limits.
 NO_LIMITS = DatabaseLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredDatabase:
-    """What is said of a database under its name. Times are seconds since the epoch."""
+    """The registration of a database under a name. Times are seconds since the epoch."""
 
     name: str
-    #: In its canonical form.
+    #: In canonical form.
     root: str
     description: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -87,7 +82,7 @@ class Registrations:
     """All registered databases at one moment."""
 
     by_name: Mapping[str, RegisteredDatabase] = field(default_factory=dict)
-    #: Names of which the registration is not what was written.
+    #: Names with a damaged registration.
     damaged: frozenset[str] = frozenset()
     #: Names whose registration another release wrote.
     unknown: Mapping[str, UnknownFormat] = field(default_factory=dict)
@@ -119,13 +114,13 @@ class Registrations:
 
 
 def describe_damage(name: str) -> str:
-    """Return what people are told of a damaged registration."""
-    return f"The registration of database '{name}' is not what was written: register it again, which heals it"
+    """Return the error text of a damaged registration."""
+    return f"The registration of database '{name}' is damaged: register the database again"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRequest:
-    """A request of a caller: its id, and what tells its body from another one under that id."""
+    """A caller's request: its id, and the digest of its body."""
 
     request_id: str
     body: str

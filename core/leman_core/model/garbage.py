@@ -1,4 +1,4 @@
-"""What is next to a table's data, what it is for, and whether it may be removed."""
+"""The files next to a table's data, their use, and whether they may be removed."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from leman_core.model.row_positions import RowRange
 
 DAY = 86400.0
-#: Garbage younger than this stays, unless another age is asked for.
+#: Younger garbage stays, unless another age is requested.
 DEFAULT_AGE = 7 * DAY
 
-#: What Lance writes into before a file has its name; it stays when the writer dies.
+#: Temporary files of Lance, which stay if the writer dies.
 UNFINISHED_NAME = re.compile(r"\.tmp\w+|.+#\d+")
 
 
 class StoredKind(enum.Enum):
-    """What a stored file is. Meanings: `protos/leman/v1/commit.proto`."""
+    """The kind of a stored file, see `protos/leman/v1/commit.proto`."""
 
     CHECKPOINT = "checkpoint"
     RECORD = "fragment record"
@@ -28,7 +28,7 @@ class StoredKind(enum.Enum):
 
 
 class Use(enum.Enum):
-    """What is known about the use of a stored file. Meanings: `protos/leman/v1/commit.proto`."""
+    """The known use of a stored file, see `protos/leman/v1/commit.proto`."""
 
     OPEN = "open"
     UNKNOWN = "unknown"
@@ -44,12 +44,12 @@ class Use(enum.Enum):
     LEGACY = "legacy"
 
 
-#: Uses that keep a file for ever.
+#: Uses that keep a file forever.
 IN_USE = frozenset({Use.OPEN, Use.UNKNOWN})
 
 
 class Fate(enum.Enum):
-    """What is to become of a stored file. Meanings: `protos/leman/v1/commit.proto`."""
+    """What happens to a stored file, see `protos/leman/v1/commit.proto`."""
 
     KEPT = "kept"
     YOUNG = "young"
@@ -61,7 +61,7 @@ class Fate(enum.Enum):
 class StoredFile:
     """A file of Leman's that no version of the table refers to.
 
-    `folder` and `name` are its place under the table; checkpoints may lie elsewhere, see `checkpoint_root`.
+    `folder` and `name` are its path under the table; checkpoints may lie elsewhere, see `checkpoint_root`.
     """
 
     folder: str
@@ -69,13 +69,13 @@ class StoredFile:
     size_bytes: int
     #: Seconds since the epoch.
     modified: float
-    #: Empty where it has none or it cannot be read.
+    #: Empty if it has none or it cannot be read.
     key: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Purpose:
-    """What a checkpoint or record is for, as its key says; empty where there is none."""
+    """The purpose of a checkpoint or record by its key; empty if unknown."""
 
     udf_name: str = ""
     udf_version: str = ""
@@ -86,7 +86,7 @@ class Purpose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetentionDecision:
-    """A stored file and what is to become of it."""
+    """A stored file and the decision about it."""
 
     file: StoredFile
     kind: StoredKind
@@ -97,19 +97,19 @@ class RetentionDecision:
 
 @dataclass(frozen=True, slots=True)
 class OpenJob:
-    """A job of the table that has not ended: it runs, or waits to be taken over. Seconds since the epoch."""
+    """An open job of the table: it runs, waits or was abandoned. Seconds since the epoch."""
 
     job_id: str
     column: str | None
     """The column that it fills; None: it refreshes the view that the table is."""
     created_at: float
     incarnation: str = ""
-    """Which of all tables that had its name it is about; empty: that is not known."""
+    """The incarnation of its table; empty: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collection:
-    """What a collection found at a table version."""
+    """The result of a garbage collection at a table version."""
 
     version: int
     decisions: tuple[RetentionDecision, ...]

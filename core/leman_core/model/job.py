@@ -1,4 +1,4 @@
-"""A job: what was asked, how far it is, how it ended."""
+"""A job: its request, its progress and its end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from leman_core.model.view import RefreshJournal, RefreshResult, RefreshSpec
 class JobState(enum.Enum):
     """PENDING → PLANNING → RUNNING → DONE | DONE_WITH_ERRORS | FAILED.
 
-    Beside that CANCELLING → CANCELLED, and PAUSING → PAUSED → PENDING.
+    In addition CANCELLING → CANCELLED, and PAUSING → PAUSED → PENDING.
     """
 
     PENDING = "PENDING"
@@ -39,15 +39,15 @@ class JobState(enum.Enum):
 
 
 _TERMINAL = frozenset({JobState.DONE, JobState.DONE_WITH_ERRORS, JobState.FAILED, JobState.CANCELLED})
-#: The states of jobs that go on.
+#: The states of jobs that have not ended.
 OPEN = frozenset(JobState) - _TERMINAL
-#: The states of jobs that no one works on: no executor can die over them.
+#: The states of jobs that no executor works on, so none can die over them.
 AT_REST = frozenset({JobState.PENDING, JobState.PAUSED})
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Counts of one job; meanings in `protos/leman/v1/jobs.proto`."""
+    """Counts of one job, see `protos/leman/v1/jobs.proto`."""
 
     rows_total: int = 0
     rows_reused: int = 0
@@ -74,8 +74,8 @@ class Progress:
     commits: int = 0
     rows_computed: int = 0
     rows_failed_before: int = 0
-    #: Of the committed rows, those of fragments that are still being computed. Not on the wire: for an executor that
-    #: continues with the job, which counts all rows of these fragments once they are finished.
+    #: The committed rows of fragments that are still being computed. Not on the wire: for an executor that continues
+    #: the job, which counts all rows of these fragments once they are finished.
     rows_partly_committed: int = 0
 
 
@@ -91,7 +91,7 @@ class JobError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """What a job waits for; meanings in `protos/leman/v1/jobs.proto`."""
+    """What a job waits for, see `protos/leman/v1/jobs.proto`."""
 
     worker: str
     fragment_id: int
@@ -101,7 +101,7 @@ class Stall:
     message: str
 
 
-#: What a job was asked to do. Both say the `database` and the `table` that the job writes to.
+#: The request of a job, with the `database` and the `table` that it writes to.
 JobRequest = BackfillSpec | RefreshSpec
 
 
@@ -130,56 +130,56 @@ class Job:
     plan_summary: str = ""
     table_version: int = 0
     attempt: int = 1
-    """How many executors have begun it, this one included."""
+    """How many executors have begun it, including this one."""
     queue_position: int = 0
-    """Its place among the jobs that wait for their turn, 1 is next; 0: it does not wait."""
+    """Its place in the queue, 1 is next; 0: it does not wait."""
     expected_start_at: float = 0.0
-    """When a job that waits will have its turn, as far as is known; 0: not known, or it does not wait."""
+    """The expected start of a waiting job; 0: unknown, or it does not wait."""
     stalls: tuple[Stall, ...] = ()
     """What it waits for; empty unless it is running."""
     handed_back: int = 0
-    """Of its attempts, those whose executor stopped in good order."""
+    """The number of its attempts whose executor shut down in order."""
     executor: str = ""
-    """Who has the attempt."""
+    """The executor of the attempt."""
     retry_of: str = ""
     incarnation: str = ""
-    """Which of all tables, or views, that had its name it is about; empty: that is not known."""
+    """The incarnation of its table or view; empty: unknown."""
     source_incarnation: str = ""
-    """Likewise for the source of a view that it refreshes: `view_metadata.identity` of the version to go to."""
+    """The same for the source of a view that it refreshes: `view_metadata.identity` of the target version."""
     request_body: str = ""
-    """Digest of the whole message that asked for it: see `leman_core.server.request_messages`."""
+    """Digest of the whole request message: see `leman_core.server.request_messages`."""
     refresh_result: RefreshResult | None = None
     refresh_journal: RefreshJournal = field(default_factory=RefreshJournal)
-    """What an executor has to know that takes a refresh over."""
+    """What an executor needs to take a refresh over."""
     failed_in: tuple[str, ...] = ()
-    """Other jobs in which rows failed that it found failed."""
+    """Other jobs in which rows had failed before it."""
     stale_indices: tuple[IndexCoverage, ...] = ()
-    """Indexes on what it wrote that left rows out when it ended."""
+    """Indexes on its output that missed rows when it ended."""
     labels: dict[str, str] = field(default_factory=dict)
-    """What its caller said of it."""
+    """The caller's labels."""
     priority: int = 0
-    """Among jobs that wait, those with a higher one have their turn first."""
+    """Of waiting jobs, those with a higher priority run first."""
     started_at: float = 0.0
-    """When it first had its turn; 0: it has not had it yet."""
+    """When it first had its turn; 0: not yet."""
     initiator: str = ""
-    """The name of the caller who asked for it; empty: anonymous."""
+    """The name of the caller; empty: anonymous."""
     ended_at: float = 0.0
-    """When it ended; 0: it has not ended."""
+    """When it ended; 0: not yet."""
     env_names: tuple[str, ...] = ()
-    """The environment variables that its functions have, in order; their values are in no record."""
+    """The names of its functions' environment variables, in order; no record has their values."""
     traceparent: str = ""
-    """What its trace began with, as W3C has it; empty: it is not traced."""
+    """The W3C trace parent; empty: it is not traced."""
     functions: dict[str, str] = field(default_factory=dict)
-    """Of a backfill of several columns: each with the function, `name@version`, that it was accepted with."""
+    """For a backfill of several columns: column → function, `name@version`, when it was accepted."""
     deleted: bool = False
-    """It was taken out of the history: this is all that is left of it, see `deleted`."""
+    """Whether it was deleted from the history: this is all that is left, see `deleted_job`."""
 
     @property
     def backfill(self) -> BackfillSpec:
         """Return the request of a job that is known to be a backfill.
 
         Raises:
-            TypeError: it is none.
+            TypeError: it is not.
         """
         if not isinstance(self.request, BackfillSpec):
             raise TypeError(f"job {self.job_id} is no backfill")
@@ -203,17 +203,17 @@ class Job:
 
     @property
     def key(self) -> str:
-        """Return what names the job among those of all databases, see `leman_core.model.keys.job_key`."""
+        """Return the job's key among all databases, see `leman_core.model.keys.job_key`."""
         return job_key(self.request.database, self.job_id)
 
     @property
     def this_attempt(self) -> Attempt:
-        """Return the attempt that this is a state of."""
+        """Return the attempt of this state."""
         return Attempt(self.job_id, self.attempt)
 
 
 def deleted_job(job: Job, now: float) -> Job:
-    """Return what is left in the history of a job that has ended and is deleted: that its id is taken."""
+    """Return the remains of a deleted job in the history: its id stays taken."""
     return Job(
         job.job_id,
         "",
@@ -228,13 +228,13 @@ def deleted_job(job: Job, now: float) -> Job:
 
 
 def same_attempt(one: Job, other: Job) -> bool:
-    """Return whether two states of a job are of one attempt of one executor."""
+    """Return whether two states of a job belong to the same attempt of one executor."""
     return (one.attempt, one.executor) == (other.attempt, other.executor)
 
 
 @dataclass(frozen=True, slots=True)
 class JobEvent:
-    """Something worth a line in a log. `sequence` grows within a job, over restarts too."""
+    """An event for the log of a job. `sequence` grows within a job, also over restarts."""
 
     sequence: int
     time: float
@@ -244,29 +244,29 @@ class JobEvent:
 
 @dataclass(frozen=True, slots=True)
 class BegunAttempt:
-    """What the coordinator says about the begin of an attempt: the table's version after it, and its incarnation."""
+    """The coordinator's response to the begin of an attempt: the table's version after it, and its incarnation."""
 
     version: int
-    #: Empty: the coordinator is of a release that does not say.
+    #: Empty: the coordinator's release does not send it.
     incarnation: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnCommit:
-    """What the coordinator says about a request to install a column's files."""
+    """The coordinator's response to a request to install a column's files."""
 
     #: The table's version after it; 0: nothing was committed.
     version: int
     outcomes: Sequence[FragmentOutcome]
-    #: How long the version took to write, which goes by the size of the table's manifest; 0: it was not written now.
+    #: How long the version took to write, which depends on the size of the manifest; 0: not written now.
     manifest_seconds: float = 0.0
-    #: Whether it is known that this version has no index.
+    #: Whether this version is known to have no index.
     without_indexes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentOutcome:
-    """What the coordinator says about one fragment. `reason` is empty unless it was rejected."""
+    """The coordinator's decision on one fragment. `reason` is empty unless it was rejected."""
 
     fragment_id: int
     committed: bool

@@ -1,7 +1,7 @@
 """Checkpoint keys and file fingerprints: the only place that hashes identities.
 
-The key format is public: keys written by one release are read by the next, and
-`tests/conformance/vectors/checkpoint_keys.json` holds vectors for other languages.
+The key format is public: later releases read the keys of earlier ones, and
+`tests/conformance/vectors/checkpoint_keys.json` has test vectors for other languages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ATTEMPT = "[0-9a-z]+"
 _HEX = "[0-9a-f]{32}"
 _FILE = re.compile(rf"([0-9a-f]{{32}})-(partial-)?{_ATTEMPT}\.lance")
 _VIEW_FILE = re.compile(r"(view|placeholders)-[0-9a-f]{32}\.lance")
-#: Names of files of rows that a caller adds begin so.
+#: Prefix of files with rows that a caller adds.
 ROWS_FILE_PREFIX = "rows-"
 _ROWS_FILE = re.compile(rf"{ROWS_FILE_PREFIX}[0-9a-f]{{32}}\.lance")
 _EVICTIONS = re.compile(r"[0-9a-f]{32}\.arrow")
@@ -33,18 +33,18 @@ _LEGACY = re.compile(r"_where-[0-9a-f]{32}_uri-[0-9a-f]{32}_ver-[0-9]+(_frag-[0-
 
 
 def md5(text: str) -> str:
-    """Return the md5 as lower-case hex. It identifies; it does not protect."""
+    """Return the md5 as lower-case hex. It identifies, but does not protect."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 
 _compact = json.JSONEncoder(separators=(",", ":")).encode
 _quoted = json.encoder.encode_basestring_ascii
-#: `md5` for texts that come again and again: filters, uris.
+#: `md5` for repeated texts: filters, uris.
 md5_of_few = functools.lru_cache(maxsize=64)(md5)
 
 
 class FamilyKey(NamedTuple):
-    """A key of a known family, and what it says."""
+    """A key of a known family, parsed."""
 
     key: str
     filter_id: str
@@ -60,7 +60,7 @@ class KeyFamily:
 
     udf_name: str
     udf_version: str
-    #: The name under which the column was added, whatever it is called now.
+    #: The name under which the column was added, whatever its current name.
     column: str
     uri: str
     #: The md5 of the uri that the table had when its keys were made; empty: that of `uri`.
@@ -68,12 +68,12 @@ class KeyFamily:
 
     @property
     def place(self) -> str:
-        """Return the md5 that stands for the table's place in keys."""
+        """Return the md5 of the table's location in keys."""
         return self.former_place or md5_of_few(self.uri)
 
     @property
     def head(self) -> str:
-        """Return what all keys of one function version and column share, whatever their filter or input files."""
+        """Return the common start of all keys of one function version and column, for any filter and input files."""
         return f"udf-{self.udf_name}_ver-{self.udf_version}_col-{self.column}_where-"
 
     def prefix(self, where: str, inputs: Iterable[tuple[int, str]]) -> str:
@@ -81,31 +81,31 @@ class KeyFamily:
         return self.prefix_for(where, sources(inputs))
 
     def prefix_for(self, where: str, inputs_md5: str) -> str:
-        """Return what `prefix` does, where the inputs' md5 is known already."""
+        """Return `prefix` for a known md5 of the inputs."""
         return self.prefix_under(md5_of_few(where), inputs_md5)
 
     def prefix_under(self, filter_md5: str, inputs_md5: str) -> str:
-        """Return what `prefix` does, where both md5 are known already."""
+        """Return `prefix` for known md5s of filter and inputs."""
         return self.before_inputs(filter_md5) + inputs_md5
 
     def before_inputs(self, filter_md5: str) -> str:
-        """Return what prefixes of the same filter begin with, whatever the inputs."""
+        """Return the common start of prefixes with the same filter, for any inputs."""
         return f"{self.head}{filter_md5}_uri-{self.place}_srcfiles-"
 
     def parse(self, key: str, *, anywhere: bool = False) -> FamilyKey | None:
-        """Return a key of this family, taken apart; None for any other: the whole key has to fit."""
+        """Parse a key of this family; None for any other: the whole key must match."""
         return next(self.parse_all((key,), anywhere=anywhere), None)
 
     def parse_all(self, keys: Iterable[str], *, anywhere: bool = False) -> Iterator[FamilyKey]:
-        """Yield those of the keys that are of this family, taken apart.
+        """Parse the keys of this family and skip others.
 
         Args:
-            keys: any.
-            anywhere: also those that were made while the table lay elsewhere. Only for keys in the table's own folder:
-                others may have those of other tables.
+            keys: Any keys.
+            anywhere: Include keys made while the table was at another location. Only for keys in the table's own
+                folder, as others may belong to other tables.
         """
         fullmatch = _family_pattern(self.head, _HEX if anywhere else self.place).fullmatch
-        ends = _Ends()  # keys are many, their filters and ranges often the same
+        ends = _Ends()  # many keys share filters and ranges
         for key in keys:
             match = fullmatch(key)
             if match is not None:
@@ -113,7 +113,7 @@ class KeyFamily:
                 yield FamilyKey(key, sys.intern(filter_), inputs, int(fragment), ends[end])
 
     def as_made(self, keys: Sequence[str]) -> KeyFamily:
-        """Return the family as it was where most of the keys were made; itself where some were made here, or none."""
+        """Return the family at the location where most keys were made; itself if some were made here, or none."""
         here = _family_pattern(self.head, self.place).fullmatch
         if any(here(key) for key in keys):
             return self
@@ -124,7 +124,7 @@ class KeyFamily:
 
 
 class _Ends(dict[str, RowRange | None]):
-    """What ends of keys say: None for those of fragment records."""
+    """Parsed ends of keys: None for those of fragment records."""
 
     def __missing__(self, end: str) -> RowRange | None:
         _, _, numbers = end.partition("-")
@@ -143,18 +143,18 @@ def _family_pattern(head: str, place: str) -> re.Pattern[str]:
 def sources(inputs: Iterable[tuple[int, str]]) -> str:
     """Return the md5 of a fragment's inputs: (field id, data file) pairs in the order of the function's parameters.
 
-    The ids are in it because two columns may share a file: without them `f(a)` and `f(b)` would be one. The text is
-    compact JSON, put together here: the encoder would take most of the time of a plan.
+    The ids are included because two columns may share a file: without them `f(a)` and `f(b)` would be equal. The text
+    is compact JSON, built by hand: the encoder would take most of the time of a plan.
     """
     return md5(f"[{','.join([f'[{field_id},{_quoted(file)}]' for field_id, file in inputs])}]")
 
 
 def sources_of_many(field_ids: Sequence[int], files: Sequence[Sequence[str]]) -> list[bytes]:
-    """Return what `sources` does for many fragments, as 16 bytes each.
+    """Return `sources` of many fragments, as 16 bytes each.
 
     Args:
-        field_ids: one at least.
-        files: of each field id the files of all fragments.
+        field_ids: At least one.
+        files: For each field id, the files of all fragments.
     """
     parts = [
         [f"[{field_id},{_quoted(file)}]" for file in column] for field_id, column in zip(field_ids, files, strict=True)
@@ -164,15 +164,15 @@ def sources_of_many(field_ids: Sequence[int], files: Sequence[Sequence[str]]) ->
 
 
 def moved_sources(field_ids: Iterable[int], version: int) -> list[tuple[int, str]]:
-    """Return the pairs for `sources` where values are computed from rows of an older version that have moved since.
+    """Return the pairs for `sources` of values computed from rows of an older version that have moved since.
 
-    No later plan finds such files, and so takes the values for stale.
+    No later plan finds such files, so it treats the values as stale.
     """
     return [(field_id, f"version {version}") for field_id in field_ids]
 
 
 def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
-    """Return the filter as it enters a key: its text, and the (field id, data file) pairs of columns only it reads.
+    """Return the filter's part of a key: its text, and the (field id, data file) pairs of columns only it reads.
 
     A filter over a column that was rewritten in place matches other rows than before, with the same text.
     """
@@ -181,21 +181,21 @@ def filter_identity(where: str, files: Iterable[tuple[int, str]]) -> str:
 
 
 def failed_identity(file: str, where: str) -> str:
-    """Return what stands in a filter's place where only the failed rows of a column file are computed again.
+    """Return the filter's part of a key if only the failed rows of a column file are computed again.
 
-    The file is in it: a later one has other failed rows, and rows that failed twice.
+    The file is included: a later one has other failed rows, and rows that failed twice.
     """
     return f"failed rows of {file}\n{where}"
 
 
 def filter_id(prefix: str) -> str:
-    """Return the md5 of the filter in a prefix or key: what the row states of a partial file list as covered."""
+    """Return the md5 of the filter in a prefix or key, which the row states of a partial file list as covered."""
     return prefix.rpartition("_where-")[2][:32]
 
 
 @dataclass(frozen=True, slots=True)
 class RangeKey:
-    """A checkpoint key, taken apart."""
+    """A checkpoint key, parsed."""
 
     prefix: str
     fragment_id: int
@@ -208,23 +208,23 @@ def range_key(prefix: str, fragment_id: int, covered: RowRange) -> str:
 
 
 def record_key(prefix: str, fragment_id: int) -> str:
-    """Return the key of the fragment record: it points at the column file that was written for the fragment."""
+    """Return the key of the fragment record, which points to the column file written for the fragment."""
     return f"{prefix}_frag-{fragment_id}_file"
 
 
 def traced_key(function_part_: str) -> str:
     """Return the key of the records about compacted fragments of a function version and column.
 
-    They say which rows are settled. The column's name is no part of the key: a rename moves no row.
+    They say which rows are settled. The key does not contain the column's name, as a rename moves no row.
     """
     return f"traced-{function_part_}"
 
 
 def parse_range_key(key: str) -> RangeKey | None:
-    """Take a key apart from the right, so that names containing `_frag-` or `_range-` do no harm.
+    """Parse a key from the right, so that names containing `_frag-` or `_range-` do no harm.
 
     Returns:
-        None where it is no key of ours, or a legacy form, which is recognised and never reused.
+        None if it is not a key of ours, or a legacy form, which is recognized and never reused.
     """
     if is_legacy(key):
         return None
@@ -242,7 +242,7 @@ def parse_record_key(key: str) -> tuple[str, int] | None:
 
 
 def is_legacy(key: str) -> bool:
-    """Return whether a key is of an older writer: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
+    """Return whether an older writer made the key: with a dataset version, `fragment_data_file:…`, or a bare sha256."""
     return (
         key.startswith("fragment_data_file:")
         or re.fullmatch(r"[0-9a-f]{64}", key) is not None
@@ -251,7 +251,7 @@ def is_legacy(key: str) -> bool:
 
 
 def before_filter(prefix: str) -> str:
-    """Return what a prefix begins with, whatever the filter: to list checkpoints under any."""
+    """Return the start of a prefix before its filter: to list checkpoints under any filter."""
     head, mark, _ = prefix.rpartition("_where-")
     return head + mark
 
@@ -263,18 +263,18 @@ def under_filter(prefix: str, filter_md5: str) -> str:
 
 
 def of_function(prefix: str, own: tuple[str, str], other: tuple[str, str]) -> str:
-    """Return the prefix of checkpoints that another function computed of the same rows, column and filter.
+    """Return the prefix of another function's checkpoints of the same rows, column and filter.
 
     Args:
-        prefix: that of the function's own checkpoints.
-        own: its name and version.
-        other: those of the other one.
+        prefix: That of the function's own checkpoints.
+        own: Its name and version.
+        other: Those of the other function.
     """
     return "udf-{}_ver-{}".format(*other) + prefix.removeprefix("udf-{}_ver-{}".format(*own))
 
 
 def any_filter(prefix: str) -> str:
-    """Return a prefix with the filter's part taken out: equal for checkpoints of the same rows under any filter."""
+    """Return a prefix without the filter's part: equal for checkpoints of the same rows under any filter."""
     head, _, tail = prefix.rpartition("_where-")
     return f"{head}_where-*{tail[32:]}"
 
@@ -282,14 +282,14 @@ def any_filter(prefix: str) -> str:
 def fingerprint(udf_name: str, udf_version: str, column_id: str, inputs: Iterable[tuple[int, str]]) -> str:
     """Return the identity of one fragment's values, as 32 hex digits: 16 for function and output column, 16 for inputs.
 
-    A planner can tell from a file name which of the two changed. Inputs are as in `sources`. The filter is no part of
-    it: rows computed under one filter are as good under another.
+    A planner sees in a file name which of the two changed. Inputs are as in `sources`. The filter is excluded: rows
+    computed under one filter are valid under another.
     """
     return fingerprint_of(function_part(udf_name, udf_version, column_id), sources(inputs))
 
 
 def fingerprint_of(function: str, sources_: str) -> str:
-    """Return a fingerprint from what `function_part` and `sources` give."""
+    """Return a fingerprint from the results of `function_part` and `sources`."""
     return function + sources_[:_HALF]
 
 
@@ -299,7 +299,7 @@ def sources_part(inputs: Iterable[tuple[int, str]]) -> str:
 
 
 def function_of(fingerprint_: str) -> str:
-    """Return what `function_part` gave for a fingerprint."""
+    """Return the `function_part` of a fingerprint."""
     return fingerprint_[:_HALF]
 
 
@@ -315,7 +315,7 @@ def column_file_name(fingerprint_: str, attempt: str, *, partial: bool) -> str:
 
 
 class ColumnFileName(NamedTuple):
-    """The name of a column file that Leman wrote, taken apart."""
+    """The name of a column file that Leman wrote, parsed."""
 
     fingerprint: str
     partial: bool
@@ -330,36 +330,36 @@ class ColumnFileName(NamedTuple):
 
 
 def whole_file_pattern(function: str) -> str:
-    """Return what names of files with all values of a function match, whatever the inputs; `function_part` gives it."""
+    """Return a pattern for the names of files with all values of a function (its `function_part`), for any inputs."""
     return f"^{function}[0-9a-f]{{{_HALF}}}-{_ATTEMPT}\\.lance$"
 
 
 def parse_column_file_name(path: str) -> ColumnFileName | None:
-    """Take the name of a column file apart; None for a file that Leman did not write."""
+    """Parse the name of a column file; None for a file that Leman did not write."""
     match = _FILE.fullmatch(path)
     return ColumnFileName(match[1], match[2] is not None) if match else None
 
 
 def is_view_file_name(path: str) -> bool:
-    """Return whether a data file's name is one that Leman gives to files of views."""
+    """Return whether a data file's name is that of a view's file."""
     return _VIEW_FILE.fullmatch(path) is not None
 
 
 def is_rows_file_name(path: str) -> bool:
-    """Return whether a data file's name is one that Leman gives to files of rows that a caller adds."""
+    """Return whether a data file's name is that of rows that a caller adds."""
     return _ROWS_FILE.fullmatch(path) is not None
 
 
 def is_evictions_name(path: str) -> bool:
-    """Return whether a name is one that Leman gives to a list of rows to be evicted."""
+    """Return whether a name is that of a list of rows to evict."""
     return _EVICTIONS.fullmatch(path) is not None
 
 
 def job_key(database: str, job_id: str) -> str:
-    """Return what names a job among those of all databases: a copy of a database has jobs with the same ids."""
+    """Return the key of a job among all databases: a copy of a database has jobs with the same ids."""
     return f"{job_id}@{hashlib.blake2b(database.rstrip('/').encode(), digest_size=8).hexdigest()}"
 
 
 def id_in_key(key: str) -> str:
-    """Return the id of the job that a key names."""
+    """Return the id of the job in a key."""
     return key.partition("@")[0]

@@ -1,8 +1,6 @@
-"""A plan, and its summary in words.
+"""A plan, what is left to do and why, and its summary as text.
 
-A plan: what is left to do, and why.
-
-A plan in words: `leman plan` and a job's summary say the same. Pure.
+`leman plan` and a job's summary use the same text.
 """
 
 from __future__ import annotations
@@ -38,7 +36,7 @@ class Reason(enum.Enum):
 
 
 class ValueState(enum.Enum):
-    """What is known of a row's value. Meanings: `RowState` in `protos/leman/v1/planner.proto`."""
+    """The state of a row's value. Meanings: `RowState` in `protos/leman/v1/planner.proto`."""
 
     COMPUTED = "computed"
     NULL = "null"
@@ -51,7 +49,7 @@ SETTLED = frozenset({Reason.REUSED, Reason.REUSED_FILTER, Reason.REUSED_COMPACTE
 
 
 class OnStaleInput(enum.Enum):
-    """What a backfill does about inputs that are computed columns and not current; see the enum of the proto."""
+    """How a backfill treats inputs that are computed columns and not current; see the enum of the proto."""
 
     ERROR = "error"
     WARN = "warn"
@@ -60,7 +58,7 @@ class OnStaleInput(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class StaleInput:
-    """A computed column that another one rests on, and how many of its rows are stale or were never computed."""
+    """A computed input column, and how many of its rows are stale or were never computed."""
 
     column: str
     rows: int
@@ -68,7 +66,7 @@ class StaleInput:
 
 @dataclass(frozen=True, slots=True)
 class BackfillSpec:
-    """What a backfill is asked to do; names are those of the API, 0 and empty mean "not given"."""
+    """The request of a backfill. Names are those of the API, 0 and empty mean "not given"."""
 
     database: str
     table: str
@@ -94,7 +92,7 @@ class BackfillSpec:
 
 @dataclass(frozen=True, slots=True)
 class OutputField:
-    """The output column's identity: name, Lance field ids, type and the id made when the column was added."""
+    """The output column's identity: name, Lance field ids, type and column id."""
 
     field: TableField
     column_id: str
@@ -114,18 +112,18 @@ class StagedFile:
     physical_rows: int
     rows_computed: int
     rows_failed: int
-    #: What its object store called these bytes; empty: it is not known.
+    #: The object store's ETag of these bytes; empty: unknown.
     etag: str = ""
 
     @property
     def rows_skipped(self) -> int:
-        """Return how many rows it says nothing of, although they are not deleted: a filter left them out."""
+        """Return how many live rows a filter left out."""
         return max(0, self.physical_rows - self.rows_computed - self.rows_failed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FragmentReplacement:
-    """A column file that is to be installed in one fragment, with all that its correctness rests on."""
+    """A column file to be installed in one fragment, with all that its correctness rests on."""
 
     fragment_id: int
     staged: StagedFile
@@ -140,14 +138,14 @@ class CheckpointRef(NamedTuple):
 
     key: str
     range: RowRange
-    #: False where it holds rows of another filter: those rows are known, the others in its range are not.
+    #: False if it holds rows of another filter: those rows are known, the others in its range are not.
     settles: bool = True
-    #: The function version whose values it holds, as a place in `PlanHeader.versions`; 0: the plan's own.
+    #: The function version of its values, as an index into `PlanHeader.versions`; 0: the plan's own.
     version: int = 0
 
 
 class FragmentTask(NamedTuple):
-    """What is to be done about one fragment. Ranges are physical offsets."""
+    """The work for one fragment. Ranges are physical offsets."""
 
     fragment_id: int
     physical_rows: int
@@ -161,17 +159,17 @@ class FragmentTask(NamedTuple):
     missing: tuple[RowRange, ...] = ()
     checkpoints: tuple[CheckpointRef, ...] = ()
     staged: StagedFile | None = None
-    #: Those of the current file where it carries none itself; see `leman_core.model.row_states.encode_states`.
+    #: States of the current file if it has none itself; see `leman_core.model.row_states.encode_states`.
     row_states: bytes = b""
-    #: Rows of the current file that failed and stay so.
+    #: Rows of the current file that failed and stay failed.
     rows_failed_before: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TracedFile:
-    """A file that compaction wrote, and what the table's history says about a column's rows in it.
+    """A file that compaction wrote, and the states of a column's rows in it from the table's history.
 
-    The column is the one that is asked for, or another one that is computed.
+    The column is the requested one, or another computed one.
     """
 
     fragment_id: int
@@ -179,19 +177,19 @@ class TracedFile:
     physical_rows: int
     fingerprint: str
     input_files: tuple[str, ...]
-    #: See `leman_core.model.row_states.encode_states`; empty where every row is computed.
+    #: See `leman_core.model.row_states.encode_states`; empty if every row is computed.
     row_states: bytes
     rows_computed: int
     rows_failed: int
     column_id: str
     output_field_ids: tuple[int, ...]
-    #: Whether its rows were compared with what they were before others wrote them; see `ComparedFile`.
+    #: Whether its rows were compared with their contents before others rewrote them; see `ComparedFile`.
     compared: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierRows:
-    """A fragment of an earlier version that has rows of another one, with values that were right there."""
+    """A fragment of an earlier version with rows of a current one, and values that were valid there."""
 
     version: int
     fragment_id: int
@@ -200,7 +198,7 @@ class EarlierRows:
     row_states: bytes
     #: The inputs and then the output, by their names in that version.
     columns: tuple[str, ...]
-    #: Whether each row has the same offset in both fragments. Else stable row ids tell.
+    #: Whether each row has the same offset in both fragments; otherwise stable row ids match them.
     same_offsets: bool
 
 
@@ -208,22 +206,22 @@ class EarlierRows:
 class ComparedFile:
     """A fragment of rewritten rows: those with equal inputs and an unchanged value keep it."""
 
-    #: What is known of the rows without a look at values.
+    #: What is known of the rows without reading values.
     known: TracedFile
     earlier: tuple[EarlierRows, ...]
-    #: Rows to be compared at the most.
+    #: Rows to compare at most.
     rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigratedRows:
-    """Rows that are to be stored again, as a checkpoint of the fragment that has them now.
+    """Rows to store again, as a checkpoint of the fragment that has them now.
 
-    They are stored for a fragment that compaction took away, under files that its inputs had before, or in a file that
-    another function's replaced.
+    They are stored for a fragment that compaction removed, under earlier files of its inputs, or in a file that another
+    function's replaced.
     """
 
-    #: The fragment that gets the checkpoint.
+    #: The fragment of the new checkpoint.
     fragment_id: int
     #: The key of the new checkpoint, which covers `covered`.
     key: str
@@ -231,15 +229,13 @@ class MigratedRows:
     #: Key of the checkpoint, or of the fragment record, that has the rows.
     source: str
     from_fragment: int
-    #: Where they lie in the source.
+    #: Their range in the source.
     from_rows: RowRange
-    #: The offset that the first live one of them gets; it lies before `covered` where another fragment has the first
-    #: ones.
+    #: The offset that their first live row gets; it lies before `covered` if another fragment has the first ones.
     at: int
-    #: The version that tells which of them are live; 0: all.
+    #: The version that determines which of them are live; 0: all.
     before: int = 0
-    #: A bit for each row of `covered`, as `numpy.packbits` gives them: those whose inputs are other ones now. Empty:
-    #: none is.
+    #: A bit for each row of `covered`, as `numpy.packbits` packs them: those whose inputs have changed. Empty: none.
     left_out: bytes = b""
 
 
@@ -262,7 +258,7 @@ class KeptRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanHeader:
-    """Everything that holds for all fragments of a plan. Meanings: `protos/leman/internal/v1/plan.proto`."""
+    """Everything that holds for all fragments of a plan, see `protos/leman/internal/v1/plan.proto`."""
 
     uri: str
     read_version: int
@@ -272,8 +268,8 @@ class PlanHeader:
     udf: UdfDefinition
     bundle_uri: str
     where: str
-    #: Types of the inputs as the function is given them, whatever fields of structs are called in the version that is
-    #: read; empty: as they are.
+    #: Types of the inputs as the function gets them, even if fields of structs have other names in the version that is
+    #: read; empty: unchanged.
     input_types: tuple[pa.DataType, ...] = ()
     reasons: tuple[ReasonCount, ...] = ()
     rows_total: int = 0
@@ -286,18 +282,18 @@ class PlanHeader:
     rows_not_computed: int = 0
     #: First halves of fingerprints whose values count as current, the function's own first.
     versions: tuple[str, ...] = ()
-    #: The functions whose values are kept, as `versions` has them after the first.
+    #: The functions whose values are kept, in the order of `versions` after the first.
     kept_functions: tuple[FunctionVersion, ...] = ()
-    #: Where given, the one input column holds row ids of that table.
+    #: If given, the one input column holds row ids of that table.
     input_source: InputSource | None = None
-    #: Where given, rows are read from that version, in which `input_columns` are called so.
+    #: If given, rows are read from that version, in which the inputs are called `input_columns`.
     inputs_version: int = 0
-    #: Inputs before what reads them.
+    #: Each comes before the columns that read it.
     stale_inputs: tuple[StaleInput, ...] = ()
-    #: Values of other functions that are recomputed, as far as these are registered; with a filter, rows at most.
+    #: Values of other registered functions that are recomputed; with a filter, an upper bound.
     replaced: tuple[KeptRows, ...] = ()
     manifest: bytes = field(default=b"", repr=False)
-    #: Identifies `read_version` where the table has no incarnation; else empty.
+    #: Identifies `read_version` if the table has no incarnation; else empty.
     identity: str = ""
 
 
@@ -307,16 +303,16 @@ class Plan:
 
     header: PlanHeader
     tasks: Sequence[FragmentTask]
-    #: To be stored by anyone who runs the plan.
+    #: To be stored when the plan runs.
     traced: tuple[TracedFile, ...] = ()
-    #: To be migrated by anyone who runs the plan, after which another plan finds it.
+    #: To be migrated when the plan runs, for the next plan.
     migrated: tuple[MigratedRows, ...] = ()
-    #: To be compared and recorded by anyone who runs the plan, after which another plan finds it.
+    #: To be compared and recorded when the plan runs, for the next plan.
     compared: tuple[ComparedFile, ...] = ()
 
 
 def summarize_plan(plan: Plan) -> str:
-    """Sum a plan up in one sentence for a person."""
+    """Return a summary of a plan in one sentence."""
     header = plan.header
     fragments = sum(count.fragments for count in header.reasons)
     current = sum(count.fragments for count in header.reasons if count.reason in SETTLED)
@@ -355,7 +351,7 @@ def _why(header: PlanHeader) -> str:
 
 
 def _notes(header: PlanHeader) -> list[str]:
-    """Say what stays as it is although someone may want it otherwise."""
+    """Return what stays unchanged although a user may expect otherwise."""
     notes = []
     if header.rows_failed_before:
         notes.append(f"{header.rows_failed_before:,} rows failed before and stay failed")

@@ -1,14 +1,7 @@
-"""What a plan has a million of, in columns: fragments, checkpoints, keys of checkpoints, tasks.
+"""Plans in columns: fragments, checkpoints and their keys, tasks. A plan may have a million of each.
 
-Many objects of one kind in columns: a table may have a million fragments, each of several objects.
-
-All fragments of a version of a table, in columns: a table may have a million, each of several objects.
-
-The checkpoints of many fragments in columns, as far as a plan reuses them.
-
-Keys of checkpoints in columns: a table of 100,000 fragments may have as many, and its plan looks at each.
-
-The tasks of a plan, in columns where nothing, or nothing but checkpoints, is stored: a plan may have a million.
+A table of a million fragments has several objects for each; columns of numbers take their place, and objects are
+created on access.
 """
 
 from __future__ import annotations
@@ -37,27 +30,27 @@ from leman_core.model.table import DataFile, Fragment
 Numbers: TypeAlias = npt.NDArray[np.int64]
 Item = TypeVar("Item")
 
-#: Objects are made of so many places at once, where all are looked at.
+#: Objects that are created at a time when all are read.
 AT_ONCE = 8192
 
 
-#: So many objects are kept by who looks at all of them several times.
+#: Up to this many objects are kept by code that reads all of them several times.
 _FEW = 1000
 
 
 def materialize(items: Sequence[Item]) -> Sequence[Item]:
-    """Return the objects as they are, for who looks at all of them several times: made once, where they are few."""
+    """Return the objects for code that reads all of them several times: created once if they are few."""
     return tuple(items) if len(items) <= _FEW else items
 
 
 class ObjectColumns(Sequence[Item]):
-    """A sequence whose objects are made of columns when they are looked at, and not kept."""
+    """A sequence whose objects are created from columns on access, and not kept."""
 
     __slots__ = ()
 
     @abstractmethod
     def _made(self, places: Numbers) -> Iterable[Item]:
-        """Make the objects at some places, at most AT_ONCE of them and one at least, in the order of these."""
+        """Create the objects at some places, in the order of these; at least one and at most AT_ONCE."""
 
     def some(self, places: Numbers) -> Iterator[Item]:
         """Yield the objects at some places, in the order of these."""
@@ -88,19 +81,19 @@ class ObjectColumns(Sequence[Item]):
 
 
 class FragmentColumns(ObjectColumns[Fragment]):
-    """Fragments in the order of the manifest; each `Fragment` is made when it is looked at, and not kept.
+    """Fragments in the order of the manifest.
 
     Example: fragments 0 (files a, b) and 3 (file c) are `ids` [0, 3], `first_file` [0, 2, 3] and `paths` [a, b, c].
 
     Args:
-        ids: of the fragments.
-        physical_rows: of each.
-        deleted_rows: of each.
-        first_file: where the files of each begin in `paths`, and the number of all files behind them.
-        paths: names of files.
-        held: of each file a place in `field_sets`.
+        ids: Of the fragments.
+        physical_rows: Of each.
+        deleted_rows: Of each.
+        first_file: Where the files of each begin in `paths`, and the number of all files at the end.
+        paths: Names of files.
+        held: Of each file an index into `field_sets`.
         field_sets: Lance field ids that files hold, each set once.
-        deletion_files: of `Fragment`, by place, where there is one.
+        deletion_files: Of `Fragment`, by place, if there is one.
     """
 
     __slots__ = ("deleted_rows", "deletion_files", "field_sets", "first_file", "held", "ids", "paths", "physical_rows")
@@ -128,7 +121,7 @@ class FragmentColumns(ObjectColumns[Fragment]):
 
     @classmethod
     def of(cls, fragments: Iterable[Fragment]) -> FragmentColumns:
-        """Return fragments as columns; those that are columns already as they are."""
+        """Return fragments as columns, or unchanged if they are columns already."""
         if isinstance(fragments, cls):
             return fragments
         known = list(fragments)
@@ -147,15 +140,15 @@ class FragmentColumns(ObjectColumns[Fragment]):
 
     @property
     def live_rows(self) -> Numbers:
-        """Of each fragment."""
+        """The live rows of each fragment."""
         return self.physical_rows - self.deleted_rows
 
     def with_ids(self, wanted: Collection[int]) -> npt.NDArray[np.bool_]:
-        """Tell which fragments have one of the ids."""
+        """Return a mask of the fragments with one of the ids."""
         return row_ids.isin_sorted(np.array(sorted(wanted), np.int64), self.ids)
 
     def files_with(self, field_ids: Collection[int]) -> tuple[Numbers, Numbers]:
-        """Return of each fragment its first file that holds any of the fields (-1: none), and how many do."""
+        """Return of each fragment its first file that holds any of the fields (-1: none), and their number."""
         wanted = frozenset(field_ids)
         holds = np.array([not wanted.isdisjoint(held) for held in self.field_sets], np.bool_)
         files = np.flatnonzero(holds[self.held]) if len(holds) else np.zeros(0, np.int64)
@@ -169,7 +162,7 @@ class FragmentColumns(ObjectColumns[Fragment]):
         return as_texts(self.paths_at(files))
 
     def paths_at(self, files: Numbers) -> pa.LargeStringArray:
-        """Return what `names` does, as an array."""
+        """Return `names` as an array."""
         return self.paths.take(pa.array(files, mask=files < 0)).fill_null("")
 
     def __len__(self) -> int:
@@ -208,7 +201,7 @@ def _numbers(values: Iterable[int]) -> Numbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CheckpointColumns:
-    """Ranges that checkpoints settle: one at least of each fragment, in order, none of them within those before it.
+    """Ranges that checkpoints settle: at least one of each fragment, in order, none contained in the previous ones.
 
     Example: fragments of 100 rows, one with the ranges 0-40 and 30-60, one with 50-100, are `rows` [100, 100], `first`
     [0, 2, 3], `starts` [0, 30, 50] and `ends` [40, 60, 100].
@@ -216,7 +209,7 @@ class CheckpointColumns:
 
     #: In the files of each fragment.
     rows: Numbers
-    #: Where the ranges of each fragment begin in `starts` and `ends`, and the number of all.
+    #: Where the ranges of each fragment begin in `starts` and `ends`, and the number of all at the end.
     first: Numbers
     starts: Numbers
     ends: Numbers
@@ -240,7 +233,7 @@ class CheckpointColumns:
         return len(self.rows)
 
     def ranges(self, begin: int, end: int) -> Iterator[tuple[list[RowRange], tuple[RowRange, ...]]]:
-        """Yield the ranges and those that are missing of the fragments at places from `begin` to before `end`."""
+        """Yield the stored and the missing ranges of the fragments at places from `begin` to before `end`."""
         first = self.first[begin : end + 1].tolist()
         bounds = zip(*(ends[first[0] : first[-1]].tolist() for ends in (self.starts, self.ends)), strict=True)
         covered = itertools.starmap(RowRange, bounds)
@@ -249,7 +242,7 @@ class CheckpointColumns:
             yield settled, tuple(_between(settled, rows))
 
     def part(self, begin: int, end: int) -> CheckpointColumns:
-        """Return those of the fragments at places from `begin` to before `end`."""
+        """Return the fragments at places from `begin` to before `end`."""
         first = self.first[begin : end + 1]
         return CheckpointColumns(
             rows=self.rows[begin:end],
@@ -259,7 +252,7 @@ class CheckpointColumns:
         )
 
     def some(self, places: Numbers) -> CheckpointColumns:
-        """Return those of the fragments at some places."""
+        """Return the fragments at some places."""
         counts = np.diff(self.first)[places]
         first = offsets_of_counts(counts)
         each = np.arange(first[-1]) + np.repeat(self.first[places] - first[:-1], counts)
@@ -267,7 +260,7 @@ class CheckpointColumns:
 
     @classmethod
     def joined(cls, parts: Sequence[CheckpointColumns]) -> CheckpointColumns:
-        """Return those of several parts as one; one at least."""
+        """Concatenate at least one part."""
         return cls(
             rows=np.concatenate([part.rows for part in parts]),
             first=offsets_of_counts(np.concatenate([np.diff(part.first) for part in parts])),
@@ -277,7 +270,7 @@ class CheckpointColumns:
 
 
 def _between(settled: Sequence[RowRange], rows: int) -> Iterator[RowRange]:
-    """Yield what ranges in order leave open of so many rows."""
+    """Yield the gaps that ordered ranges leave in `rows` rows."""
     at = 0
     for start, end in settled:
         if start > at:
@@ -287,17 +280,17 @@ def _between(settled: Sequence[RowRange], rows: int) -> Iterator[RowRange]:
         yield RowRange(at, rows)
 
 
-#: md5 in hex digits, one of 32 bytes for each.
+#: md5 in hex digits, 32 bytes each.
 Digests: TypeAlias = npt.NDArray[np.bytes_]
 
 _DIGITS = 32
-#: A number as Leman writes it, which 64 bits hold.
+#: A number as Leman writes it, within 64 bits.
 _NUMBER = "0|[1-9][0-9]{0,17}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RangeKeys:
-    """Keys of checkpoints that belong to one family. Each field has one value for each key."""
+    """Keys of checkpoints of one family. Each field has one value for each key."""
 
     family: KeyFamily
     #: md5 of the filter.
@@ -335,14 +328,14 @@ class RangeKeys:
 
 
 def parse_range_keys(family: KeyFamily, keys: Sequence[str]) -> tuple[RangeKeys, list[str]]:
-    """Take the keys of checkpoints apart that are of a family and as Leman writes them.
+    """Parse keys of checkpoints that belong to a family and are as Leman writes them.
 
     Returns:
-        These, and all other keys: those of fragment records are among them, and those of ranges with leading zeros.
+        These, and all other keys, including those of fragment records, and of ranges with leading zeros.
     """
     try:
         texts = pa.array(keys, pa.large_string())
-    except UnicodeEncodeError:  # a file has a name that is no text
+    except UnicodeEncodeError:  # a file name that is not valid text
         return _ranges(family, _apart(family, pa.array([], pa.large_string()))), list(keys)
     found = _apart(family, texts)
     others = np.flatnonzero(np.asarray(pc.is_null(found)))
@@ -385,7 +378,7 @@ _DIGEST = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class UntouchedFragments:
-    """Fragments of which nothing is stored: all of their rows are missing. In the order of their ids."""
+    """Fragments without stored values, whose rows are all missing, in the order of their ids."""
 
     ids: Numbers
     physical_rows: Numbers
@@ -393,22 +386,22 @@ class UntouchedFragments:
     reasons: Sequence[Reason]
     #: md5 of the inputs, 16 bytes each.
     sources: bytes
-    #: What fingerprints begin with.
+    #: The start of fingerprints.
     function: str
-    #: What checkpoint prefixes begin with.
+    #: The start of checkpoint prefixes.
     prefix: str
-    #: Files of the inputs, those of one fragment after those of the other.
+    #: Files of the inputs, fragment by fragment.
     input_files: pa.LargeStringArray
-    #: Where those of each fragment begin, and the number of all.
+    #: Where those of each fragment begin, and the number of all at the end.
     first_input: Numbers
-    #: The output's files; empty where there is none.
+    #: The output's files; empty if there is none.
     current_files: pa.LargeStringArray
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def task(self, at: int) -> FragmentTask:
-        """Return the task at a place: `tasks` takes less time for many."""
+        """Return the task at a place; `tasks` is faster for many."""
         return next(self.tasks(at, at + 1))
 
     def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
@@ -450,7 +443,7 @@ class UntouchedFragments:
 
     @classmethod
     def joined(cls, parts: Sequence[UntouchedFragments]) -> UntouchedFragments:
-        """Return parts of one plan as one; one at least."""
+        """Concatenate at least one part of a plan."""
         counts = [np.diff(part.first_input) for part in parts]
         return cls(
             ids=np.concatenate([part.ids for part in parts]),
@@ -468,18 +461,18 @@ class UntouchedFragments:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointedFragments:
-    """Fragments of which nothing but checkpoints is stored, all under the plan's filter. In the order of their ids."""
+    """Fragments with only checkpoints stored, all under the plan's filter, in the order of their ids."""
 
-    #: What can be said of them without their checkpoints.
+    #: The fragments without their checkpoints.
     fragments: UntouchedFragments
-    #: Of each of them.
+    #: The checkpoints of each.
     checkpoints: CheckpointColumns
 
     def __len__(self) -> int:
         return len(self.fragments)
 
     def task(self, at: int) -> FragmentTask:
-        """Return the task at a place: `tasks` takes less time for many."""
+        """Return the task at a place; `tasks` is faster for many."""
         return next(self.tasks(at, at + 1))
 
     def tasks(self, begin: int, end: int) -> Iterator[FragmentTask]:
@@ -493,7 +486,7 @@ class CheckpointedFragments:
 
     @classmethod
     def joined(cls, parts: Sequence[CheckpointedFragments]) -> CheckpointedFragments:
-        """Return parts of one plan as one; one at least."""
+        """Concatenate at least one part of a plan."""
         fragments = UntouchedFragments.joined([part.fragments for part in parts])
         return cls(fragments, CheckpointColumns.joined([part.checkpoints for part in parts]))
 
@@ -506,12 +499,12 @@ def with_checkpoints(task: FragmentTask, settled: Iterable[RowRange], missing: t
 
 
 class PlannedTasks(Sequence[FragmentTask]):
-    """The tasks of a plan in the order of fragment ids; those that came in columns are made when they are looked at.
+    """The tasks of a plan in the order of fragment ids; those in columns are created on access.
 
     Args:
-        untouched: parts of the plan, one after the other.
-        stored: the tasks of the other fragments.
-        checkpointed: parts of the plan, one after the other.
+        untouched: Consecutive parts of the plan.
+        stored: The tasks of the other fragments.
+        checkpointed: Consecutive parts of the plan.
     """
 
     def __init__(
@@ -522,11 +515,11 @@ class PlannedTasks(Sequence[FragmentTask]):
     ) -> None:
         self._untouched = UntouchedFragments.joined(untouched) if untouched else None
         self._checkpointed = CheckpointedFragments.joined(checkpointed) if checkpointed else None
-        #: The tasks of fragments of which more is stored than checkpoints, or checkpoints of other filters.
+        #: The tasks of fragments with more than checkpoints, or with checkpoints of other filters.
         self.stored = stored
         ids = [np.array([task.fragment_id for task in stored], np.int64)]
         rows = [np.array([count_offsets(task.missing) for task in stored], np.int64)]
-        #: What came in columns, and the first of their places, which come after those of `stored`.
+        #: The columns, and the first of their places, which follow those of `stored`.
         self._columns: list[tuple[int, UntouchedFragments | CheckpointedFragments]] = []
         count = len(stored)
         if self._untouched is not None:
@@ -548,13 +541,13 @@ class PlannedTasks(Sequence[FragmentTask]):
 
     @property
     def from_checkpoints(self) -> int:
-        """Count the fragments of which checkpoints are stored and no finished file."""
+        """Return the number of fragments with stored checkpoints and no finished file."""
         others = sum(1 for task in self.stored if task.checkpoints and task.staged is None)
         return others + (0 if self._checkpointed is None else len(self._checkpointed))
 
     @classmethod
     def of(cls, tasks: Sequence[FragmentTask]) -> PlannedTasks:
-        """Return tasks as columns; what is that already, as it is."""
+        """Return tasks as columns, or unchanged if they are columns already."""
         return tasks if isinstance(tasks, cls) else cls((), tasks)
 
     def without_staged(self) -> PlannedTasks:
@@ -611,7 +604,7 @@ class PlannedTasks(Sequence[FragmentTask]):
         if not kind or not len(places):
             return map(self.stored.__getitem__, places.tolist())
         begin, columns = self._columns[kind - 1]
-        # they lie side by side, as all kinds are in the order of ids
+        # They are consecutive, as all kinds are in the order of ids.
         return columns.tasks(int(places[0]) - begin, int(places[-1]) - begin + 1)
 
     def __eq__(self, other: object) -> bool:

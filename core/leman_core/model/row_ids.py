@@ -1,15 +1,11 @@
-"""Row ids as sorted arrays: sets of them, and which rows a view holds in which order. Pure: numpy in, numpy out.
+"""Sets of row ids as sorted arrays, and the rows and order of a view. Pure: numpy in, numpy out.
 
-Sets of row ids, offsets and fragment ids as sorted arrays of integers. Pure: numpy in, numpy out.
+The set functions replace `np.unique`, `np.union1d`, `np.intersect1d`, `np.setdiff1d` and `np.isin`: numpy 2.3 and later
+hash instead of sorting, which takes half a second for 500,000 distinct integers, and a hundredth of that here.
 
-In place of `np.unique`, `np.union1d`, `np.intersect1d`, `np.setdiff1d` and `np.isin`: numpy 2.3 and later hash where it
-would do to sort, which takes half a second for 500,000 distinct integers, and a hundredth of that here.
-
-Which rows a view holds and in which order, told from row ids alone. Pure: numpy in, numpy out.
-
-The order of a shuffled view is public (tests/conformance/vectors/shuffle_order.json): rows are sorted by
-`mix(mix(seed) xor id)`, where seed and id are 64-bit two's complement numbers and `mix` is the finaliser of splitmix64.
-No two ids of one seed have the same key.
+The order of a shuffled view is public (tests/conformance/vectors/shuffle_order.json): rows are sorted by `mix(mix(seed)
+xor id)`, where seed and id are 64-bit two's complement numbers and `mix` is the finaliser of splitmix64. No two ids of
+one seed have the same key.
 """
 
 from __future__ import annotations
@@ -27,7 +23,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def distinct(values: Ints) -> Ints:
-    """Return each of the values once, sorted."""
+    """Return the distinct values, sorted."""
     ordered = np.sort(values)
     if len(ordered) < 2:
         return ordered
@@ -38,29 +34,29 @@ def distinct(values: Ints) -> Ints:
 
 
 def union(one: Ints, other: Ints) -> Ints:
-    """Return what is in one or the other, each once, sorted."""
+    """Return the sorted union of both."""
     return distinct(np.concatenate([one, other]))
 
 
 def intersection(one: Ints, other: Ints) -> Ints:
-    """Return what is in both, each once, sorted."""
+    """Return the sorted intersection of both."""
     return distinct(one[isin(one, other)])
 
 
 def difference(values: Ints, others: Ints) -> Ints:
-    """Return those of the values that are not among the others, each once, sorted."""
+    """Return the sorted values that are not among the others."""
     return distinct(values[~isin(values, others)])
 
 
 def isin(values: AnyInts, others: AnyInts) -> Mask:
-    """Tell for each of the values whether it is among the others, which are in any order."""
+    """Return a mask of the values that are among the others, in any order."""
     if not len(values) or not len(others):
         return np.zeros(len(values), np.bool_)
     return isin_sorted(np.sort(others), values)
 
 
 def isin_sorted(ordered: AnyInts, values: AnyInts) -> Mask:
-    """Tell for each of the values whether it is among the sorted ones."""
+    """Return a mask of the values that are among the sorted ones."""
     if not len(ordered):
         return np.zeros(len(values), np.bool_)
     at = np.searchsorted(ordered, values)
@@ -79,7 +75,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 
 
 def mix(values: Keys) -> Keys:
-    """Return the numbers through the finaliser of splitmix64: the same ones in another order."""
+    """Apply the finaliser of splitmix64, a bijection."""
     with np.errstate(over="ignore"):
         mixed = values + _STEP
         mixed = (mixed ^ (mixed >> np.uint64(30))) * _FIRST
@@ -88,7 +84,7 @@ def mix(values: Keys) -> Keys:
 
 
 def order_keys(ids: Ids, *, shuffle: bool, seed: int) -> Keys:
-    """Return what rows are sorted by: the row id, or with `shuffle` its keyed hash."""
+    """Return the sort keys of rows: the row id, or with `shuffle` its keyed hash."""
     unsigned = ids.astype(np.int64, copy=False).view(np.uint64)
     if not shuffle:
         return unsigned
@@ -102,7 +98,7 @@ def in_order(ids: Ids, *, shuffle: bool, seed: int) -> Ids:
 
 
 def positions(sorted_ids: Ids, ids: Ids) -> Ids:
-    """Return where each of `ids` stands in the sorted ones; -1 where it does not."""
+    """Return the places of `ids` in the sorted ones, or -1."""
     if not len(sorted_ids):
         return np.full(len(ids), -1, np.int64)
     at = np.searchsorted(sorted_ids, ids).astype(np.int64)
@@ -113,13 +109,13 @@ def positions(sorted_ids: Ids, ids: Ids) -> Ids:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moves:
-    """What became of the rows of fragments that differ between two versions of a source. Ids are sorted."""
+    """The rows of fragments that differ between two versions of a source. Ids are sorted."""
 
     #: In the first version only.
     gone: Ids
     #: In the second version only.
     fresh: Ids
-    #: In both, with other values perhaps.
+    #: In both, possibly with other values.
     changed: Ids
 
 
@@ -137,8 +133,9 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
     """Return how the set of matching rows changes.
 
     Args:
-        matching: those of the fresh and the changed that the filter takes at the target, sorted.
-        held: those of the gone and the changed that it took before, sorted.
+        moves: The changed rows.
+        matching: The fresh and changed rows that match the filter at the target, sorted.
+        held: The gone and changed rows that matched before, sorted.
     """
     changed_match = moves.changed[isin_sorted(matching, moves.changed)]
     changed_other = moves.changed[~isin_sorted(matching, moves.changed)]
@@ -156,9 +153,9 @@ def membership(moves: Moves, matching: Ids, held: Ids) -> Membership:
 class Bounds:
     """Which of the matching rows, sorted by id, a view holds."""
 
-    #: So many of the first ones are left out.
+    #: Rows to skip.
     offset: int = 0
-    #: So many are taken after them; None: all.
+    #: Rows to take after them; None: all.
     limit: int | None = None
 
     @property
@@ -166,16 +163,16 @@ class Bounds:
         return self.offset > 0 or self.limit is not None
 
     def cut(self, ids: Ids) -> Ids:
-        """Return what a view holds of all matching ids, sorted."""
+        """Return the ids that a view holds of all matching ids, sorted."""
         return ids[self.offset :] if self.limit is None else ids[self.offset : self.offset + self.limit]
 
 
 @dataclass(frozen=True, slots=True)
 class Beyond:
-    """What finds matching rows at the target on either side of what a view knows.
+    """Finds matching rows at the target outside of what a view knows.
 
-    Given an id and a count it returns at most so many ids, sorted: the greatest ones `below` the id, or the least ones
-    `above` it.
+    Given an id and a count it returns at most that many ids, sorted: the greatest ones `below` the id, or the least
+    ones `above` it.
     """
 
     below: Callable[[int, int], Ids]
@@ -186,17 +183,17 @@ def window(held: Ids, change: Membership, bounds: Bounds, beyond: Beyond) -> Ids
     """Return the rows that a view with offset or limit holds at the target, sorted.
 
     Between the first and the last of its rows the view knows which rows matched. Below there were exactly `offset`;
-    above there were none, unless the limit was reached. So only what moves over an edge has to be looked for.
+    above there were none, unless the limit was reached. So only rows that cross an edge must be looked up.
 
     With offset 2 and limit 3 over the matching ids 1 2 | 5 6 9 | 12 the view holds 5 6 9. If 1 stops matching, one less
     lies below: 5 moves below the edge, and the next one `above` 9 comes in: 6 9 12. If 0 matches again, one more lies
     below: the greatest one `below` 5 comes in, and 9 falls out at the end: 2 5 6.
 
     Args:
-        held: all rows that it has, sorted; at least one.
-        change: how the set of matching rows changes, below and between them.
-        bounds: offset and limit.
-        beyond: finds matching rows outside of what the view knows.
+        held: All rows that it has, sorted; at least one.
+        change: How the set of matching rows changes, below and between them.
+        bounds: Offset and limit.
+        beyond: Finds matching rows outside of what the view knows.
     """
     low, high = int(held[0]), int(held[-1])
     full = bounds.limit is not None and len(held) >= bounds.limit

@@ -1,14 +1,10 @@
-"""Positions of rows: half-open ranges of offsets, and row addresses. Loads no numpy.
+"""Positions of rows: half-open ranges of physical offsets, and row addresses. Does not load numpy.
 
-Half-open ranges of physical row offsets.
+Lance combines fragment and offset in one number, `_rowaddr`: the fragment id in the upper 32 bits, the offset in the
+lower. Row 5 of fragment 3 has the address 3 * 2**32 + 5 = 12884901893. Addresses of a version sort in the order of its
+rows. They are valid for that version only: compaction changes them.
 
-Where a row lies in one version of a table: its fragment, and its physical offset there.
-
-Lance makes one number of the two, `_rowaddr`: the fragment id in the upper 32 bits, the offset in the lower. Row 5 of
-fragment 3 has the address 3 * 2**32 + 5 = 12884901893. Addresses of a version sort as its rows lie. They hold for that
-version alone: compaction gives rows others.
-
-`RowAddress` is one address; the functions take whole numpy arrays of the numbers.
+`RowAddress` is one address; the functions take numpy arrays of the numbers.
 """
 
 from __future__ import annotations
@@ -20,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 
 class RowRange(NamedTuple):
-    """Physical offsets [start, end) in a fragment. Deleted rows are counted."""
+    """Physical offsets [start, end) in a fragment, including deleted rows."""
 
     start: int
     end: int
@@ -35,7 +31,7 @@ class RowRange(NamedTuple):
 
 
 def merge_ranges(ranges: Iterable[RowRange]) -> list[RowRange]:
-    """Return the same offsets as few, sorted, disjoint ranges. Empty ranges vanish."""
+    """Return the same offsets as few, sorted, disjoint ranges without empty ones."""
     merged: list[RowRange] = []
     for start, end in sorted(r for r in ranges if r.end > r.start):
         if merged and start <= merged[-1].end:
@@ -66,7 +62,7 @@ def subtract_ranges(whole: Iterable[RowRange], covered: Iterable[RowRange]) -> l
 
 
 def count_offsets(ranges: Iterable[RowRange]) -> int:
-    """Count the offsets in disjoint ranges."""
+    """Return the number of offsets in disjoint ranges."""
     return sum([end - start for start, end in ranges])
 
 
@@ -88,18 +84,18 @@ _OFFSET_MASK = (1 << _OFFSET_BITS) - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class RowAddress:
-    """One address; they sort as rows lie."""
+    """One address; addresses sort in the order of rows."""
 
     fragment_id: int
     offset: int
 
     @classmethod
     def from_int(cls, number: int) -> RowAddress:
-        """Return the address that Lance writes as this number."""
+        """Return the address of Lance's number."""
         return cls(number >> _OFFSET_BITS, number & _OFFSET_MASK)
 
     def to_int(self) -> int:
-        """Return the number that Lance writes for it."""
+        """Return Lance's number."""
         return self.fragment_id << _OFFSET_BITS | self.offset
 
 

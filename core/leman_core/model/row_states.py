@@ -1,19 +1,13 @@
-"""What a column file says about its rows: the state of each, and which may differ from the files that it replaced.
+"""States of a column file's rows, and which rows may differ from the files that it replaced.
 
-States of the rows of a column file of which not all rows are computed.
+A NULL in a column file may be a computed NULL, a failed row, or a row that was never requested; only the states
+distinguish them. They are stored in the file as a global buffer. Which rows are NULL is in another buffer, as Lance
+would have to read all values. A column may keep values of earlier versions of its function
+(`docs/decisions/0009-kept-values.md`); then a state includes the version: see `state_versions`.
 
-A NULL in a column file may be a computed NULL, a row that failed, or a row that no one asked for yet; only the states
-tell them apart. They travel inside the file as a global buffer. Which rows are NULL is in another one: Lance would read
-all values to tell it.
-
-A column may keep values of earlier versions of its function (`docs/decisions/0009-kept-values.md`). Where a file has
-such rows, a state carries the version too: see `of_version`.
-
-Which rows of a column file may differ from those of the files that it replaced, one after the other.
-
-A column file that extends another one keeps most of its values. What is computed from the column is stale in the other
-rows only, and the planner can tell which those are: the file lists its predecessors, each with a bit for each row. The
-list travels inside the file as a global buffer. See `docs/decisions/0054-stale-by-rows.md`.
+A column file that extends another one keeps most of its values. What is computed from the column is stale only in the
+other rows: so the file lists its predecessors, each with a bit for each row, as another global buffer. See
+`docs/decisions/0054-stale-by-rows.md`.
 """
 
 from __future__ import annotations
@@ -41,31 +35,31 @@ class RowState(enum.IntEnum):
     """State of one physical row."""
 
     UNTOUCHED = 0
-    COMPUTED = 1  # deleted rows too: nothing is left to do about them
+    COMPUTED = 1  # deleted rows too: nothing is left to do
     FAILED = 2
-    DELETED = 3  # in checkpoints only: nothing is known of the row, should a restore bring it back
+    DELETED = 3  # in checkpoints only: the row is unknown, should a restore bring it back
 
 
 States = npt.NDArray[np.uint8]
 
-#: A column keeps values of so many earlier versions at the most: the number has six bits.
+#: Earlier versions whose values a column may keep: the number has six bits.
 MOST_KEPT = 60
 _VERSION_SHIFT = 2
 _STATE_MASK = 3
 
 
 def with_version(state: RowState, version: int) -> int:
-    """Return a state with the number of the version that it is of: 0 is the file's own, n the n-th earlier one."""
+    """Return a state with the number of its version: 0 is the file's own, n the n-th earlier one."""
     return state | version << _VERSION_SHIFT
 
 
 def state_kinds(states: States) -> States:
-    """Return the states alone, without their versions."""
+    """Return the states without their versions."""
     return states & np.uint8(_STATE_MASK)
 
 
 def state_versions(states: States) -> States:
-    """Return the versions' numbers alone."""
+    """Return the versions' numbers."""
     return states >> np.uint8(_VERSION_SHIFT)
 
 
@@ -85,12 +79,12 @@ class StateSummary:
 
     @property
     def kept(self) -> int:
-        """Count the rows with a value of an earlier version."""
+        """Return the number of rows with a value of an earlier version."""
         return sum(computed for _, computed, _ in self.older)
 
     @property
     def failed_older(self) -> int:
-        """Count the rows that failed under an earlier version, and that the file's own was not asked about."""
+        """Return the number of rows that failed under an earlier version and were not tried with the file's own."""
         return sum(failed for _, _, failed in self.older)
 
 
@@ -98,7 +92,7 @@ def summarize_states(states: States, filters: frozenset[str] = frozenset(), olde
     """Count the states.
 
     Args:
-        older: first halves of fingerprints, of the versions from 1 on.
+        older: First halves of fingerprints, of the versions from 1 on.
     """
     counts = np.bincount(states, minlength=with_version(RowState.DELETED, len(older)) + 1)
     pairs = [
@@ -114,7 +108,7 @@ def summarize_states(states: States, filters: frozenset[str] = frozenset(), olde
 def summary_for_version(summary: StateSummary, own: str, accepted: Sequence[str]) -> StateSummary:
     """Return the counts of a file whose own version is `own`, as the version `accepted[0]` sees them.
 
-    Rows of a version that is not among `accepted` count as untouched.
+    Rows of a version that is not in `accepted` count as untouched.
     """
     if own == accepted[0] and not summary.older:
         return summary
@@ -131,7 +125,7 @@ def summary_for_version(summary: StateSummary, own: str, accepted: Sequence[str]
 
 
 def translate_states(states: States, own: str, older: Sequence[str], accepted: Sequence[str]) -> States:
-    """Do what `seen_from` does, row by row: versions become places in `accepted`."""
+    """Apply `summary_for_version` row by row: versions become indexes into `accepted`."""
     if own == accepted[0] and not older:
         return states
     table = np.zeros(256, np.uint8)
@@ -143,13 +137,13 @@ def translate_states(states: States, own: str, older: Sequence[str], accepted: S
 
 
 def encode_states(states: States, filters: frozenset[str], older: Sequence[str] = ()) -> bytes:
-    """Return the states as bytes, with their summary.
+    """Encode the states with their summary.
 
-    They are the header length (4 bytes, little endian), a JSON header, a digest of all the rest (8 bytes), and zlib of
-    the states at two bits a row, or at a byte a row where some are of earlier versions.
+    The bytes are the header length (4 bytes, little endian), a JSON header, a digest of the rest (8 bytes), and zlib of
+    the states at two bits a row, or at a byte a row if some are of earlier versions.
 
     Args:
-        older: as in `summarize`.
+        older: As in `summarize_states`.
     """
     summary = summarize_states(states, filters, older)
     fields: dict[str, typing.Any] = {
@@ -171,7 +165,7 @@ def encode_states(states: States, filters: frozenset[str], older: Sequence[str] 
 
 
 def encode_nulls(nulls: npt.NDArray[np.bool_]) -> bytes:
-    """Return which rows of a column file are NULL as bytes; they are laid out as those of `encode`, at a bit a row."""
+    """Encode which rows of a column file are NULL, in the layout of `encode_states`, at a bit a row."""
     fields = {"format": stored_documents.NULL_ROWS.current, "rows": len(nulls), "nulls": int(np.count_nonzero(nulls))}
     return _sealed(fields, np.packbits(nulls, bitorder="little").tobytes())
 
@@ -202,7 +196,7 @@ def _states_digest(head: bytes | memoryview, packed: bytes | memoryview) -> byte
 
 
 def check_states(buffer: bytes) -> None:
-    """Check that a buffer is whole; later calls may rely on it.
+    """Check that a buffer is intact; later calls rely on it.
 
     Raises:
         ValueError: the buffer is damaged.
@@ -211,7 +205,7 @@ def check_states(buffer: bytes) -> None:
 
 
 def decode_state_summary(buffer: bytes) -> StateSummary:
-    """Return what the header says.
+    """Return the summary in the header.
 
     Raises:
         ValueError: the buffer is damaged.
@@ -228,7 +222,7 @@ def decode_state_summary(buffer: bytes) -> StateSummary:
 
 
 def decode_states(buffer: bytes) -> States:
-    """Return one state for each physical row; versions are those of the file: see `decode_for`.
+    """Return one state for each physical row, with versions of the file: see `decode_states_for`.
 
     Raises:
         ValueError: the buffer is damaged.
@@ -247,7 +241,7 @@ def decode_states(buffer: bytes) -> States:
 def decode_states_for(buffer: bytes, own: str, accepted: Sequence[str]) -> States:
     """Return the states of a file whose own version is `own`, as the version `accepted[0]` sees them.
 
-    See `translate`.
+    See `translate_states`.
     """
     return translate_states(
         decode_states(buffer), own, [part for part, _, _ in decode_state_summary(buffer).older], accepted
@@ -255,7 +249,7 @@ def decode_states_for(buffer: bytes, own: str, accepted: Sequence[str]) -> State
 
 
 def _header(buffer: bytes, kind: StoredFormat | None = None) -> dict[str, typing.Any]:
-    """Return the header of whole bytes of a kind; None: those of `encode`."""
+    """Return the header of an intact buffer of a kind; None: that of `encode_states`."""
     kind = kind or stored_documents.ROW_STATES
     end = _end_of_header(buffer)
     packed = end + _DIGEST_BYTES
@@ -283,17 +277,17 @@ class Predecessor:
 
     file: str
     rows: int
-    #: A bit for each physical row, as `numpy.packbits` gives them.
+    #: A bit for each physical row, as `numpy.packbits` packs them.
     bits: bytes
 
     @classmethod
     def of_mask(cls, file: str, changed: Mask) -> Predecessor:
-        """Return a predecessor with a mask as `changed` gives it."""
+        """Return a predecessor with a mask in the form of `changed`."""
         return cls(file, len(changed), np.packbits(changed).tobytes())
 
     @property
     def changed(self) -> Mask:
-        """Return for each physical row whether its value may be another one now. All other rows have the same value."""
+        """Return a mask of the physical rows whose value may have changed."""
         return np.unpackbits(np.frombuffer(self.bits, np.uint8), count=self.rows).astype(np.bool_)
 
 
@@ -301,16 +295,16 @@ def add_predecessor(file: str, changed: Mask, earlier: Sequence[Predecessor]) ->
     """Return the predecessors of a file that replaces `file`, the latest first.
 
     Args:
-        file: what is replaced.
-        changed: rows whose value may differ from the one in `file`.
-        earlier: the predecessors of `file`.
+        file: The replaced file.
+        changed: Rows whose value may differ from the one in `file`.
+        earlier: The predecessors of `file`.
     """
     older = [Predecessor.of_mask(p.file, p.changed | changed) for p in earlier if p.rows == len(changed)]
     return [Predecessor.of_mask(file, changed), *older][:MOST_PREDECESSORS]
 
 
 def encode_predecessors(predecessors: Sequence[Predecessor]) -> bytes:
-    """Return the list as bytes: header length (4 bytes, little endian), JSON header, digest (8 bytes), zlib of bits."""
+    """Encode the list: header length (4 bytes, little endian), JSON header, digest (8 bytes), zlib of bits."""
     rows = predecessors[0].rows if predecessors else 0
     header = json.dumps({"rows": rows, "files": [p.file for p in predecessors]}).encode()
     head = len(header).to_bytes(_LENGTH_BYTES, "little") + header

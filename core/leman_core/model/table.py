@@ -1,11 +1,4 @@
-"""A table as its manifest and its history describe it, and the rows that a request added to it.
-
-A table as the manifest describes it.
-
-What compactions did, as the table's history tells.
-
-The rows that a request stood for: how many, and digests of their columns and values.
-"""
+"""A table as its manifest and its history describe it, and digests of the rows that a request added to it."""
 
 from __future__ import annotations
 
@@ -27,11 +20,11 @@ class Fragment(NamedTuple):
     """One fragment of a version of a table."""
 
     fragment_id: int
-    #: Deleted rows are counted.
+    #: Including deleted rows.
     physical_rows: int
     deleted_rows: int
     files: tuple[DataFile, ...]
-    #: Tells one set of deleted rows from another; empty: not known, or none.
+    #: Identifies a set of deleted rows; empty: unknown, or none.
     deletion_file: str = ""
 
     @property
@@ -39,9 +32,9 @@ class Fragment(NamedTuple):
         return self.physical_rows - self.deleted_rows
 
     def has_rows_of(self, other: Fragment) -> bool:
-        """Return whether it is the same fragment in another version: row for row, in the same places.
+        """Return whether it is the same fragment in another version: row for row, at the same offsets.
 
-        Ids are given out again when a table is overwritten, file names are not.
+        An overwritten table reuses fragment ids, but not file names.
         """
         if (self.fragment_id, self.physical_rows) != (other.fragment_id, other.physical_rows):
             return False
@@ -49,14 +42,14 @@ class Fragment(NamedTuple):
         return any(file.path in mine for file in other.files)
 
     def file_of(self, field_id: int) -> str:
-        """Return the name of the data file that holds the field; empty where the fragment has none (all NULL)."""
+        """Return the name of the data file that holds the field; empty if the fragment has none (all NULL)."""
         for data_file in self.files:
             if field_id in data_file.field_ids:
                 return data_file.path
         return ""
 
     def files_of(self, field_ids: Iterable[int]) -> tuple[str, ...]:
-        """Return the names of the data files that hold any of the fields, sorted, each once."""
+        """Return the distinct names of the data files that hold any of the fields, sorted."""
         wanted = frozenset(field_ids)
         found = [f.path for f in self.files if not wanted.isdisjoint(f.field_ids)]
         return tuple(found) if len(found) < 2 else tuple(sorted(set(found)))
@@ -66,13 +59,13 @@ class Fragment(NamedTuple):
 class TableField:
     """A column: Arrow field (with metadata) and the Lance ids of it and of its children, in file order.
 
-    Of a field of a struct (see `TableSnapshot.find`) the Arrow field's name is its path, and the ids of the column that
-    it lies in come after its own: its values depend on all of them.
+    For a field of a struct (see `TableSnapshot.find`) the Arrow field's name is its path, and the ids of its column
+    follow its own: its values depend on all of them.
     """
 
     arrow: pa.Field
     field_ids: tuple[int, ...]
-    #: What lies in it: the fields of a struct, the items of a list, keys and items of a map.
+    #: The fields of a struct, the items of a list, keys and items of a map.
     children: tuple[TableField, ...] = ()
 
     @property
@@ -85,18 +78,18 @@ class TableField:
 
     @property
     def parts(self) -> tuple[TableField, ...]:
-        """Return the fields of a struct; nothing for any other type."""
+        """Return the fields of a struct; empty for any other type."""
         return self.children if pa.types.is_struct(self.arrow.type) else ()
 
     def inner_names(self) -> Iterator[tuple[int, str]]:
-        """Yield ids and names of all fields of structs that lie in it, at any depth."""
+        """Yield ids and names of all nested fields of structs, at any depth."""
         for child in self.children:
             if pa.types.is_struct(self.arrow.type):
                 yield child.field_id, child.name
             yield from child.inner_names()
 
     def type_under(self, names: Mapping[int, str]) -> pa.DataType:
-        """Return its type, with other names for fields of structs in it: those that `names` has for their ids."""
+        """Return its type, with fields of structs renamed by id as in `names`."""
         inner = (child.arrow.with_type(child.type_under(names)) for child in self.children)
         if pa.types.is_struct(self.arrow.type) and self.children:
             pairs = zip(self.children, inner, strict=True)
@@ -110,20 +103,20 @@ class TableSnapshot:
 
     uri: str
     version: int
-    #: Tells this table from another one made later under the same uri: Lance does not notice that a table was dropped
-    #: and made again at the same path. Empty on a table that Leman never touched.
+    #: Distinguishes this table from a later one with the same uri: Lance does not notice that a table was dropped and
+    #: recreated at the same path. Empty for a table that Leman never wrote to.
     incarnation: str
     fields: tuple[TableField, ...]
     #: See `leman_core.model.plan_columns` for very many.
     fragments: Sequence[Fragment] = field(repr=False)
     stable_row_ids: bool = False
-    #: Version of the Lance file format that its data is to be written in.
+    #: Version of the Lance file format for writing its data.
     file_format: tuple[int, int] = (2, 2)
-    #: The schema's.
+    #: Of the schema.
     metadata: Mapping[bytes, bytes] = field(default_factory=dict, repr=False, hash=False)
-    #: The last attempt that has begun, by job, of those that were taken over.
+    #: The last begun attempt by job, for jobs that were taken over.
     attempts: Mapping[str, int] = field(default_factory=dict, repr=False, hash=False)
-    #: The version's manifest as a message, where it is small and lies in an object store; else empty.
+    #: The version's manifest as a message, if it is small and in an object store; else empty.
     manifest: bytes = field(default=b"", repr=False, compare=False)
     #: The columns by name: a table may have tens of thousands.
     _by_name: Mapping[str, TableField] = field(init=False, repr=False, compare=False)
@@ -135,7 +128,7 @@ class TableSnapshot:
         return self._by_name.get(name)
 
     def find(self, path: str) -> TableField | None:
-        """Return a column by its name, or a field of a struct by names with dots between: `box.w`."""
+        """Return a column by its name, or a field of a struct by its dotted path: `box.w`."""
         name, *inner = path.split(".")
         column = found = self.column(name)
         for name in inner:
@@ -143,7 +136,7 @@ class TableSnapshot:
         return found if found is None or column is None or not inner else _inside(column, path, found)
 
     def find_id(self, field_id: int) -> TableField | None:
-        """Return what `find` does, by the id of the column or of the struct's field, which renames keep."""
+        """Like `find`, by the id of the column or of the struct's field, which renames keep."""
         for column in self.fields:
             if column.field_id == field_id:
                 return column
@@ -165,7 +158,7 @@ def _inside(column: TableField, path: str, part: TableField) -> TableField:
 
 
 def nested_type(kind: pa.DataType, inner: Sequence[pa.Field]) -> pa.DataType:
-    """Return a list or map with other fields in it; any other type, and where none are given, as it is."""
+    """Return a list or map type with other nested fields; other types, or without given ones, unchanged."""
     if not inner:
         return kind
     if pa.types.is_map(kind):
@@ -185,7 +178,7 @@ def _parts_of(column: TableField) -> Iterator[tuple[str, TableField]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexCoverage:
-    """How much of a table an index covers; meanings in `protos/leman/v1/planner.proto`."""
+    """How much of a table an index covers, see `protos/leman/v1/planner.proto`."""
 
     name: str
     kind: str
@@ -196,7 +189,7 @@ class IndexCoverage:
 
     @property
     def is_stale(self) -> bool:
-        """Return whether a fast search by it misses rows."""
+        """Return whether a fast search with it misses rows."""
         return self.rows_left_out > 0
 
 
@@ -210,29 +203,29 @@ class Rewrite:
     new: tuple[Fragment, ...]
 
     def place_of(self, file: str) -> tuple[Fragment, int]:
-        """Return the new fragment that had a file when it was made, and how many rows the new ones before it have."""
+        """Return the new fragment that received a file's rows, and how many rows the new ones before it have."""
         at = next(i for i, new in enumerate(self.new) if any(f.path == file for f in new.files))
         return self.new[at], sum(new.physical_rows for new in self.new[:at])
 
 
 @dataclass(frozen=True, slots=True)
 class CompactionHistory:
-    """Where files come from. A file that is in neither collection was written by no compaction."""
+    """The origins of files. No compaction wrote a file that is in neither collection."""
 
-    #: By name of the file that was made.
+    #: By name of the written file.
     rewrites: Mapping[str, Rewrite] = field(default_factory=dict)
-    #: Files that are older than what is left of the history, or than what was looked at.
+    #: Files that are older than the existing history, or than the part that was searched.
     lost: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class SentRows:
-    """Rows as they were sent. Two of the same text are the same rows, in whichever batches they came."""
+    """A digest of rows as sent, independent of batches; equal texts mean equal rows."""
 
     rows: int
-    #: Tells other names or types of columns apart.
+    #: Digest of the names and types of columns.
     columns: str
-    #: Tells other values apart, and another order of rows.
+    #: Digest of the values in their order.
     values: str
 
     def __str__(self) -> str:
@@ -240,7 +233,7 @@ class SentRows:
 
     @classmethod
     def parse(cls, text: str) -> SentRows:
-        """Return what `str` gave.
+        """Parse the result of `str`.
 
         Raises:
             ValueError: it is another text.
@@ -249,7 +242,7 @@ class SentRows:
         return cls(int(rows), columns, values)
 
     def difference(self, now: SentRows) -> str:
-        """Say what is other about other rows than these, which came first."""
+        """Return how later rows differ from these."""
         if self.rows != now.rows:
             return f"{self.rows} rows came with it first, now {now.rows}"
         if self.columns != now.columns:

@@ -1,4 +1,4 @@
-"""Functions and computed columns, as they are stored, and previews: functions that are to be tried on a few rows."""
+"""Functions and computed columns as they are stored, and the request of a preview."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviewSpec:
-    """What is asked of a preview; meanings in `protos/leman/v1/jobs.proto`."""
+    """The request of a preview, see `protos/leman/v1/jobs.proto`."""
 
     database: str
     table: str
@@ -46,7 +46,7 @@ class PreviewSpec:
     udf_version: str = ""
     definition: UdfDefinition | None = None
     sql_expression: str = ""
-    #: That of the expression; None: what it was registered with.
+    #: That of the expression; None: the registered one.
     error_policy: ErrorPolicy | None = None
     input_columns: tuple[str, ...] = ()
     where: str = ""

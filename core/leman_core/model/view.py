@@ -1,6 +1,6 @@
-"""Materialized views and their refreshes.
+"""Materialized views and the requests, plans and results of their refreshes.
 
-Refreshes of views: what one is asked, what it finds, what it did. What a view is: `leman._format.view_definitions`.
+For definitions see `leman._format.view_definitions`.
 """
 
 from __future__ import annotations
@@ -59,24 +59,24 @@ __all__ = [
 ]
 
 
-#: Names of tables that hold the rows of a refresh while they are computed. No table of a user can begin so.
+#: Prefix of tables with the rows of a running refresh. No user table can have it.
 SCRATCH_PREFIX = "__leman_scratch_"
 
-#: Names of a view's data files tell a planner, from the manifest alone, whether a fragment holds placeholders.
+#: The names of a view's data files show a planner, from the manifest alone, whether a fragment holds placeholders.
 PLACEHOLDER_FILE_PREFIX = "placeholders-"
 VIEW_FILE_PREFIX = "view-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewSummary:
-    """A view as a listing tells of it."""
+    """A view in a listing."""
 
     uri: str
     name: str
     version: int
     definition: ViewDefinition
     row_count: int
-    #: The rows that queries show; None where rows would have to be read to count them.
+    #: The rows that queries show; None if rows would have to be read to count them.
     rows_set: int | None
 
 
@@ -95,7 +95,7 @@ class MaterializedView:
 
 
 class RefreshPolicy(enum.Enum):
-    """`INCREMENTAL` refuses where only a full refresh would do; `FULL` computes every row again."""
+    """`INCREMENTAL` refuses a full refresh; `FULL` computes every row again."""
 
     AUTO = "auto"
     INCREMENTAL = "incremental"
@@ -124,7 +124,7 @@ class RefreshReason(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class RefreshSpec:
-    """What a refresh is asked to do; names are those of the API, 0 and empty mean "not given"."""
+    """The request of a refresh. Names are those of the API, 0 and empty mean "not given"."""
 
     database: str
     view: str
@@ -132,7 +132,7 @@ class RefreshSpec:
     max_rows_per_fragment: int = 0
     policy: RefreshPolicy = RefreshPolicy.AUTO
     concurrency: int = 0
-    #: Whether `src_version` was not asked for: it was the latest when the refresh began.
+    #: Whether no `src_version` was requested, so it was the latest when the refresh began.
     latest: bool = False
     optimize_indices: bool = False
     on_stale_input: OnStaleInput = OnStaleInput.ERROR
@@ -154,10 +154,10 @@ class ChangeKind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class SourceChange:
-    """One fragment that is not the same in both versions.
+    """One fragment that differs between the versions.
 
-    Those that are not listed hold the same rows with the same values in every column that the view reads: as they were,
-    or as compaction made them of one another.
+    Unlisted fragments hold the same rows with the same values in every column that the view reads, unchanged or moved
+    by compaction.
     """
 
     fragment_id: int
@@ -175,17 +175,16 @@ class ResolvedFunction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EarlierValues:
-    """An earlier version of the view with values that may be right again.
+    """An earlier version of the view whose values may be reused.
 
-    They are right in rows that are the same in the source version of its `definition` and in the one that is computed
-    for.
+    They are valid in rows that are the same in the source version of its `definition` and in the target version.
     """
 
     view_version: int
     definition: ViewDefinition
-    #: The function columns whose values these are.
+    #: The function columns of these values.
     columns: tuple[str, ...]
-    #: Those between the two source versions, as `RefreshPlan.changes`.
+    #: Changes between the two source versions, as `RefreshPlan.changes`.
     changes: tuple[SourceChange, ...] = ()
 
 
@@ -193,7 +192,7 @@ class EarlierValues:
 class UnsetFragment:
     """A fragment of the view with placeholders that have no values yet.
 
-    It is filled as a whole, even where compaction put rows with values among them.
+    It is filled as a whole, even if compaction added rows with values.
     """
 
     fragment_id: int
@@ -203,10 +202,10 @@ class UnsetFragment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshPlan:
-    """What is to be done, from manifests alone: no row was read.
+    """The plan of a refresh, from manifests alone: no row was read.
 
     First the `unset` fragments are filled, then the rows of `changes` are compared between `base_version` and
-    `target_version`. With mode FULL and no `unset` the view is rebuilt beside the old one and swapped in.
+    `target_version`. With mode FULL and no `unset` the view is rebuilt next to the old one and swapped in.
     """
 
     uri: str
@@ -222,34 +221,34 @@ class RefreshPlan:
     message: str
     #: Fragments that are filled from `base_version`.
     unset: tuple[UnsetFragment, ...] = ()
-    #: Whether, before that, placeholders are created again for `target_version`, and the view is planned again.
+    #: Whether placeholders are first recreated for `target_version`, and the view is planned again.
     create_placeholders_again: bool = False
     changes: tuple[SourceChange, ...] = ()
-    #: Function columns that another function version has to compute for every row, at `target_version`.
+    #: Function columns whose rows must all be computed with another function version, at `target_version`.
     stale: tuple[str, ...] = ()
     rows: int = 0
-    #: What the view is, to be remembered where the refresh changes rows; None: it is not worth it.
+    #: The state of the view, to be remembered if the refresh changes rows; None: not worthwhile.
     state: EarlierState | None = None
-    #: Versions whose values are taken where they are right, for the first step that calls functions.
+    #: Versions whose valid values are reused in the first step that calls functions.
     earlier: tuple[EarlierValues, ...] = ()
-    #: Columns of the source that are read and are not current: computed ones, and function columns of a source view.
+    #: Source columns that are read and are not current: computed ones, and function columns of a source view.
     stale_inputs: tuple[StaleInput, ...] = ()
-    #: Whether the latter are among them; a refresh of that view computes these, and no backfill does.
+    #: Whether they include columns of a source view, which only its refresh computes, not a backfill.
     stale_in_source_view: bool = False
-    #: The file format of the view; empty: not known.
+    #: The file format of the view; empty: unknown.
     file_format: str = ""
-    #: Identifies `version` where the view has no incarnation; else empty.
+    #: Identifies `version` if the view has no incarnation; else empty.
     identity: str = ""
 
     @property
     def only_version(self) -> bool:
-        """Return whether all rows stay as they are, and only the source version that they are right for is another."""
+        """Return whether all rows are unchanged, and only the source version advances."""
         return self.mode is RefreshMode.INCREMENTAL and not (self.unset or self.changes or self.stale)
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshResult:
-    """What a refresh did. Rows are the view's."""
+    """The result of a refresh. Rows are the view's."""
 
     mode: RefreshMode = RefreshMode.NO_OP
     reason: RefreshReason = RefreshReason.UP_TO_DATE
@@ -257,23 +256,23 @@ class RefreshResult:
     rows_recomputed: int = 0
     rows_evicted: int = 0
     rows_reused: int = 0
-    #: Rows given to functions, each column's apart.
+    #: Rows given to functions, counted for each column.
     rows_evaluated: int = 0
     source_rows_read: int = 0
     fragments_rewritten: int = 0
     source_version_before: int = 0
     source_version: int = 0
     view_version: int = 0
-    #: What of the view's records is damaged or gone, for people.
+    #: Damaged or missing records of the view, as texts.
     warnings: tuple[str, ...] = ()
 
 
 class ViewCommit(NamedTuple):
-    """What the coordinator says about a request to bring a view to another version of its source."""
+    """The coordinator's response to a request to update a view."""
 
-    #: The view's version with it.
+    #: The view's new version.
     version: int
-    #: Whether it is known that this version has no index.
+    #: Whether this version is known to have no index.
     without_indexes: bool
 
 
@@ -284,26 +283,26 @@ class AskedCommit:
     uri: str
     request_id: str
     read_version: int
-    #: What the refresh will have done with it.
+    #: The result of the refresh with it.
     gains: RefreshResult
-    #: Rows of each fragment that a first fill asks for, of which some may be refused; empty: all or nothing.
+    #: Rows of each fragment that a first fill contains, of which some may be refused; empty: all or nothing.
     filled: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefreshJournal:
-    """What a refresh writes down for an executor that may have to take it over.
+    """The records of a refresh for an executor that takes it over.
 
     The keys of the dictionaries are "scratch table/column", their values numbers of rows.
     """
 
-    #: Commits without an answer.
+    #: Unanswered commits.
     asked: tuple[AskedCommit, ...] = ()
-    #: The rows that were given to functions by then.
+    #: The rows given to functions so far.
     evaluated: int = 0
     #: How many rows had a value.
     settled: dict[str, int] = field(default_factory=dict)
     #: How many rows had failed.
     failed: dict[str, int] = field(default_factory=dict)
-    #: How many of the failed ones were found when the refresh began with the column.
+    #: How many of the failed ones were there when the refresh began the column.
     found: dict[str, int] = field(default_factory=dict)

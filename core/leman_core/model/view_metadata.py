@@ -1,4 +1,4 @@
-"""What a view's metadata says to services: its definition, its source's identity, the requests that made it so."""
+"""A view's metadata for services: its definition, its source's identity, the requests that created and altered it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,30 @@ from leman_core.model.service_errors import DataLoss, unknown_format
 from leman_core.model.table import TableSnapshot
 from leman_core.model.view import AskedCommit, ViewDefinition, ViewQuery
 
-#: The request that made the view, and a digest of what it asked for: the same request again is answered with it.
+#: The request that created the view, and a digest of it, to answer a repeated request.
 MADE_BY = f"{PREFIX}request"
 
-#: The last alterations, newest first: JSON of pairs of a digest of what was asked for, and the request's id.
+#: The last alterations, newest first: JSON of pairs of a request's digest and its id.
 ALTERED_BY = f"{PREFIX}altered"
 MOST_ALTERATIONS = 16
 
-#: The last refresh that was over before any job history knew of it: JSON of its job's id and of what it asked for.
+#: The last refresh that ended before any job history knew it: JSON of its job's id and its commit.
 AT_ONCE = f"{PREFIX}at_once"
 
 
 _FILES = "files-"
-#: Of the number of a fragment, which has 32 bits.
+#: Digits of a fragment id, which has 32 bits.
 _MOST_DIGITS = 10
-#: Made at import, in one thread: msgspec crashes where two threads are the first to decode a type.
+#: Created at import, in one thread: msgspec crashes if two threads are the first to decode a type.
 _at_once_decoder = msgspec.json.Decoder(tuple[str, AskedCommit])
 
 
 def read(schema: pa.Schema, uri: str = "") -> ViewDefinition | None:
-    """Return the definition in a table's schema; None where the table is no view.
+    """Return the view's definition in a table's schema; None if the table is not a view.
 
     Args:
         schema: Of the table.
-        uri: Where the view lies: a source in its own database is looked for there. Empty: where it lay.
+        uri: The view's current location: a source in its own database is looked up there. Empty: its former location.
 
     Raises:
         DataLoss: VIEW_DAMAGED.
@@ -48,7 +48,7 @@ def read(schema: pa.Schema, uri: str = "") -> ViewDefinition | None:
 
 
 def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinition | None:
-    """Return what `read` does, from the schema's metadata alone."""
+    """Like `read`, from the schema's metadata."""
     try:
         return view_definitions.from_metadata(metadata, uri)
     except OtherFormat as error:
@@ -62,38 +62,38 @@ def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinit
 
 
 def request(request_id: str, query: ViewQuery, max_rows_per_fragment: int) -> str:
-    """Return what is noted of the request that makes a view; empty where it has no id."""
+    """Return the note about the request that creates a view; empty if it has no id."""
     if not request_id:
         return ""
     return f"{keys.md5(_text([view_definitions.query_json(query), max_rows_per_fragment]))} {request_id}"
 
 
 def made_by(metadata: Mapping[bytes, bytes]) -> str:
-    """Return what is noted of the request that made a view; empty: it had no id."""
+    """Return the note about the request that created a view; empty: it had no id."""
     return metadata.get(MADE_BY.encode(), b"").decode()
 
 
 def alterations(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the last alterations of a view, newest first: request id → digest of what was asked for."""
+    """Return the last alterations of a view, newest first: request id → digest of the request."""
     try:
         return {str(request_id): str(body) for body, request_id in json.loads(metadata.get(ALTERED_BY.encode(), b"[]"))}
-    except (ValueError, TypeError):  # no digest covers it: a request that is not remembered is made again
+    except (ValueError, TypeError):  # no digest covers it: a forgotten request is executed again
         return {}
 
 
 def with_alteration(metadata: Mapping[bytes, bytes], request_id: str, body: str) -> dict[str, str]:
-    """Return the metadata that says of one more alteration which request it was."""
+    """Return the metadata with one more alteration."""
     noted = {request_id: body, **alterations(metadata)}
     return {ALTERED_BY: _text([[by, known] for known, by in noted.items()][:MOST_ALTERATIONS])}
 
 
 def at_once(job_id: str, commit: AskedCommit) -> dict[str, str]:
-    """Return the metadata that says of a commit which job asked for it, where no job history does."""
+    """Return the metadata with a commit and its job, which no job history has."""
     return {AT_ONCE: msgspec.json.encode([job_id, commit]).decode()}
 
 
 def done_at_once(metadata: Mapping[bytes, bytes], job_id: str) -> AskedCommit | None:
-    """Return what a job asked for that no job history knew of then; None: nothing is known of it."""
+    """Return the commit of a job that no job history had at that time, or None."""
     try:
         noted, commit = _at_once_decoder.decode(metadata.get(AT_ONCE.encode(), b""))
     except msgspec.MsgspecError:
@@ -107,10 +107,10 @@ def same_id(noted: str, other: str) -> bool:
 
 
 def identity(table: TableSnapshot) -> str:
-    """Return what tells a source from another table made later under its uri.
+    """Return the identity that distinguishes a source from a later table with its uri.
 
-    That is the table's incarnation, or where it has none (Leman never wrote to it) a digest of the data files of this
-    very version.
+    That is the table's incarnation, or without one (Leman never wrote to it) a digest of the data files of this
+    version.
     """
     if table.incarnation:
         return table.incarnation
@@ -119,17 +119,17 @@ def identity(table: TableSnapshot) -> str:
 
 
 def version_identity(table: TableSnapshot) -> str:
-    """Return what identifies the table of this version where it has no incarnation; empty: it has one, or no files.
+    """Return the identity of this version if its table has no incarnation; empty: it has one, or no files.
 
     That is a file of the last fragment, as no two tables have a file of the same name. It is looked up in the same
-    version at the same place, which costs the same however many fragments the table has.
+    version at the same location, which costs the same for any number of fragments.
     """
     last = table.fragments[-1] if table.fragments and not table.incarnation else None
     return "" if last is None or not last.files else f"{last.fragment_id}/{last.files[0].path}"
 
 
 def identified_fragment(known: str) -> int | None:
-    """Return the fragment that a version is identified by; None: it is no identity that this release knows."""
+    """Return the fragment that identifies a version; None: an identity that this release does not know."""
     number = known.partition("/")[0]
     return int(number) if number.isdecimal() and len(number) <= _MOST_DIGITS else None
 

@@ -1,8 +1,7 @@
-"""What the executor gives a worker and gets back, and the ports through which work reads, reserves and reports.
+"""The messages between executor and workers, and the ports through which work reads, reserves and reports.
 
-What the executor gives a worker, and what comes back. Plain data: it travels as JSON.
-
-The narrow interfaces between packages. What implements them does I/O; what uses them can be tested without.
+Messages are plain data that is sent as JSON. The ports are narrow protocols: implementations do I/O, users can be
+tested without.
 """
 
 from __future__ import annotations
@@ -24,35 +23,35 @@ from leman_core.model.udf import CheckpointBounds, ErrorPolicy, InputSource, Udf
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """How to speak with a function server: where it is, and the contents of what it asks for, or shows."""
+    """The access to a function server: its address, and the contents of certificates and keys."""
 
     address: str
     token: str = field(repr=False, default="")
-    #: CA certificates that it is checked with; empty: the system's.
+    #: CA certificates to verify it; empty: the system's.
     ca: str = ""
-    #: What it is shown (mTLS).
+    #: The client certificate (mTLS).
     cert: str = ""
     key: str = field(repr=False, default="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteRef:
-    """Enough to have a remote function called by a worker."""
+    """What a worker needs to call a remote function."""
 
-    #: What the servers call it.
+    #: Its name on the servers.
     function: str
     servers: tuple[ServerAccess, ...]
-    #: An Arrow IPC schema message with what it reads, in order.
+    #: An Arrow IPC schema message with its inputs, in order.
     input_schema: bytes
-    #: How long no server may be reached.
+    #: How long all servers may be unreachable.
     patience_seconds: float
-    #: How long a server may have a batch at work; 0: the function has a timeout of its own, or there is no bound.
+    #: How long a server may process a batch; 0: the function has its own timeout, or there is none.
     answer_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionSpec:
-    """Enough of a definition to load and call the function on a worker."""
+    """What a worker needs to load and call the function."""
 
     name: str
     version: str
@@ -71,7 +70,7 @@ class FunctionSpec:
 
     @property
     def identity(self) -> str:
-        """Return the identity of the code: two with the same one may run in the same process."""
+        """Return the identity of the code: equal ones may share a process."""
         return f"{self.name}@{self.version} {self.bundle_sha256 or self.entrypoint}"
 
 
@@ -86,9 +85,9 @@ class WorkContext:
     output_schema: bytes
     output_field_ids: tuple[int, ...]
     column_id: str
-    #: Those of `input_source` where that is given: the table then holds row ids of it.
+    #: Columns of `input_source` if that is given: the table then holds row ids of it.
     input_columns: tuple[str, ...]
-    #: Their types as the function is given them, an IPC schema message; empty: as they are read.
+    #: Their types as the function gets them, an IPC schema message; empty: as they are read.
     input_schema: bytes = b""
     udf: FunctionSpec
     where: str
@@ -97,12 +96,12 @@ class WorkContext:
     checkpoint_max_bytes: int
     #: Where failed rows are stored; empty: nowhere.
     errors_uri: str = ""
-    #: Whether what the function said is stored with them.
+    #: Whether the function's messages are stored with them.
     store_messages: bool = True
     redis_url: str = field(repr=False, default="")
     reservation_ttl: float = 6.0
     threads: int = 1
-    #: Seconds after which a worker at work says again that it lives; 0: it does not.
+    #: Seconds after which a working worker reports that it lives; 0: it does not.
     heartbeat_seconds: float = 0.0
     #: Whether only rows that the current file marks as failed are evaluated.
     failed_only: bool = False
@@ -112,22 +111,22 @@ class WorkContext:
     attempt: int = 1
     #: Reservations that are not renewed any more, see `Reservations`.
     ignored_holds: tuple[str, ...] = ()
-    #: Whether the plan was asked for the table's latest version.
+    #: Whether the plan was requested for the table's latest version.
     of_latest: bool = True
     #: Environment variables of the function, by name; their values are secrets.
     env: dict[str, str] = field(default_factory=dict, repr=False, hash=False)
-    #: Rows are read from this older version where it has them, and others left alone; 0: from `read_version`.
+    #: Rows are read from this older version if it has them, and others are skipped; 0: from `read_version`.
     inputs_version: int = 0
     #: The manifest of `read_version`; empty: it is read.
     manifest: bytes = field(default=b"", repr=False)
-    #: How the object stores are reached that it reads and writes.
+    #: The access to the object stores that it reads and writes.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
     #: See `leman_core.model.keys.job_key`; empty: it is the only job.
     job_key: str = ""
 
     @property
     def key(self) -> str:
-        """Return what names the job among those of all databases."""
+        """Return the job's key among all databases."""
         return self.job_key or self.job_id
 
     @property
@@ -140,10 +139,10 @@ class WorkContext:
         return f"{hashlib.blake2b(self.uri.rstrip('/').encode(), digest_size=8).hexdigest()}:{values}"
 
     def process_name(self, salt: bytes) -> str:
-        """Return what names the processes that may run it: those of one version of a function in one environment.
+        """Return the name of the processes that may run it: those of one function version in one environment.
 
         Args:
-            salt: of up to 64 bytes, secret, so that the name does not tell what is in the environment.
+            salt: Up to 64 secret bytes, so that the name does not reveal the environment.
         """
         if not self.env:
             return self.udf.identity
@@ -152,7 +151,7 @@ class WorkContext:
 
     @property
     def selective(self) -> bool:
-        """Return whether rows are left out that have no value yet."""
+        """Return whether rows without a value are left out."""
         return bool(self.where or self.inputs_version)
 
 
@@ -174,25 +173,25 @@ class RowError:
     error_message: str
     traceback: str
     attempt: int
-    #: -1 where row ids are not stable.
+    #: -1 if row ids are not stable.
     row_id: int = -1
-    #: These three are set when it is stored: the job knows them, a worker's report leaves them out.
+    #: These three are set when it is stored: the job knows them, a worker's report omits them.
     job_id: str = ""
     column: str = ""
     udf_version: str = ""
 
     @property
     def fragment_id(self) -> int:
-        """The fragment that the row is in."""
+        """The fragment of the row."""
         return self.row_address >> 32
 
     @property
     def offset(self) -> int:
-        """Its physical offset there."""
+        """The physical offset of the row."""
         return self.row_address & 0xFFFFFFFF
 
     def moved_to(self, row_id: int, address: RowAddress) -> RowError:
-        """Return the same error as that of another row."""
+        """Return the same error for another row."""
         return replace(self, row_id=row_id, row_address=address.to_int())
 
 
@@ -201,17 +200,19 @@ class FragmentWork:
     """A unit's share of one fragment."""
 
     task: FragmentTask
-    """What the plan says of the fragment, without the rows that are missing and their checkpoints: a share has its own,
-    and what every unit carries has to travel (see `of`)."""
+    """The plan's task for the fragment, without missing rows and their checkpoints (see `of`).
+
+    A share has its own, and units are sent to workers, so they should be small.
+    """
 
     ranges: tuple[RowRange, ...]
-    """The rows to be computed."""
+    """The rows to compute."""
 
     finish: bool
-    """This unit writes the column file, as no one else works on the rest."""
+    """Whether this unit writes the column file, as no other unit works on the rest."""
 
     checkpoints: tuple[CheckpointRef, ...] = ()
-    """Those that reach into the ranges; of the whole fragment for the unit that finishes it."""
+    """Those that overlap the ranges; for the unit that finishes the fragment, all of them."""
 
     quarantined: tuple[RowError, ...] = ()
     """Rows that are recorded as failed without being evaluated."""
@@ -226,7 +227,7 @@ class FragmentWork:
         checkpoints: Sequence[CheckpointRef] = (),
         quarantined: tuple[RowError, ...] = (),
     ) -> FragmentWork:
-        """Return a share of what the plan wants."""
+        """Return a share of a plan's task."""
         bare = task._replace(missing=(), checkpoints=())
         return cls(bare, tuple(ranges), finish, tuple(checkpoints), quarantined)
 
@@ -236,12 +237,12 @@ class FragmentWork:
 
     @property
     def scope(self) -> str:
-        """Return what its ranges are reserved under."""
+        """Return the scope under which its ranges are reserved."""
         return scope_of(self.task)
 
 
 def scope_of(task: FragmentTask) -> str:
-    """Return what rows of a fragment are reserved under: its values, as this version of the function computes them."""
+    """Return the scope of a fragment's rows: its values by this version of the function."""
     return f"{task.fragment_id}:{task.fingerprint}"
 
 
@@ -251,47 +252,47 @@ class WorkUnit:
 
     unit_id: str
     works: tuple[FragmentWork, ...]
-    #: After so long it stops at the next safe point and gives the rest back; 0: no budget.
+    #: Seconds after which it stops at the next safe point and returns the rest; 0: no budget.
     budget_seconds: float = 0.0
     #: Whether a worker died over some of this work and may have left checkpoints.
     look_first: bool = False
-    #: The function may be deadly for one of these rows and gets at most so many of them at once, in one thread; 0: the
+    #: The function may be deadly for one of these rows and gets at most this many at a time, in one thread; 0: the
     #: worker chooses.
     slice_rows: int = 0
-    #: In place of the context's where these are other ones by now, as credentials were renewed; empty: they hold.
+    #: Replaces the context's after credentials were renewed; empty: unchanged.
     stores: tuple[StoreOptions, ...] = field(default=(), repr=False)
-    #: The span that it belongs to, as W3C has it: the worker tells what it did when; empty: it does not.
+    #: The W3C trace parent; the worker reports its spans; empty: not traced.
     traceparent: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class UnitFailure:
-    """Why a unit could not go on."""
+    """Why a unit could not continue."""
 
     reason: str
     message: str
-    #: Given where a row is to blame.
+    #: The row to blame, if any.
     row: RowError | None = None
-    #: Whether another worker may do better: this one could get no server of a remote function.
+    #: Whether another worker may succeed: this one could not reach a server of a remote function.
     elsewhere: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentResult:
-    """What a unit did for one fragment."""
+    """The result of a unit for one fragment."""
 
     fragment_id: int
     checkpoints: tuple[CheckpointRef, ...] = ()
-    #: Rows that are given back.
+    #: Rows that are returned.
     left: tuple[RowRange, ...] = ()
     #: Rows that another job is computing, which has the `holds`.
     busy: tuple[RowRange, ...] = ()
     staged: StagedFile | None = None
     rows_evaluated: int = 0
     rows_computed: int = 0
-    #: Those that are stored, in a checkpoint or the file.
+    #: The stored ones, in a checkpoint or the file.
     rows_failed: int = 0
-    #: Rows of the `staged` file that had failed before the request and that it leaves so; None: as the plan says.
+    #: Rows of the `staged` file that had failed before the request and stay failed; None: as the plan says.
     failed_before: int | None = None
     #: See `leman_core.model.work.Grant`.
     holds: tuple[str, ...] = ()
@@ -299,15 +300,15 @@ class FragmentResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timings:
-    """Seconds of one unit, by what they went into."""
+    """Seconds of one unit, by activity."""
 
     udf: float = 0.0
     read: float = 0.0
     checkpoint: float = 0.0
     write: float = 0.0
-    #: Setting the function up, which no row is to blame for.
+    #: Setting the function up, for which no row is to blame.
     load: float = 0.0
-    #: Those of reading and storing that would have been the same with fewer rows, as storage answers late.
+    #: Seconds of reading and storing that do not depend on the number of rows, such as latency.
     fixed: float = 0.0
 
     @property
@@ -316,7 +317,7 @@ class Timings:
 
     @property
     def by_rows(self) -> float:
-        """Return what the rows cost, as far as it grows with their number."""
+        """Return the part that grows with the number of rows."""
         return max(0.0, self.udf + self.read + self.storing - self.fixed)
 
     def __add__(self, other: Timings) -> Timings:
@@ -332,19 +333,19 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class WorkSpan:
-    """A stretch of a unit's work. Times are nanoseconds since the epoch, by the worker's clock."""
+    """A period of a unit's work. Times are nanoseconds since the epoch, by the worker's clock."""
 
     name: str
     begin: int
     end: int
-    #: How long it was done in between, and how many times.
+    #: The time spent on it in the period, and how many times.
     seconds: float
     times: int
 
 
 @dataclass(frozen=True, slots=True)
 class UnitOutcome:
-    """Result of one unit."""
+    """The result of one unit."""
 
     unit_id: str
     results: tuple[FragmentResult, ...]
@@ -356,23 +357,23 @@ class UnitOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswers:
-    """How the servers of a remote function took what a unit gave to them."""
+    """How the servers of a remote function answered a unit."""
 
     #: Batches that they answered, with values or with an error.
     answered: int = 0
-    #: Rows that were tried by themselves and given up, as connections broke over them.
+    #: Rows that were tried alone and given up, as connections broke over them.
     lost: int = 0
-    #: Connections that broke over batches that were tried by themselves.
+    #: Connections that broke over batches that were tried alone.
     broken: int = 0
-    #: What was said of the last of these rows and connections.
+    #: The last error of these rows and connections.
     message: str = ""
-    #: Why servers are left out that are there, while others compute.
+    #: Why reachable servers are left out, while others compute.
     refusals: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReport:
-    """What a running unit says about itself: its sums so far, and a fragment that it is done with."""
+    """A running unit's report: its sums so far, and a fragment that it has finished."""
 
     unit_id: str
     rows_evaluated: int = 0
@@ -381,10 +382,10 @@ class ProgressReport:
     rows_failed: int = 0
     result: FragmentResult | None = None
     timings: Timings = Timings()
-    #: The fragment at hand.
+    #: The current fragment.
     fragment_id: int = -1
     servers: ServerAnswers = ServerAnswers()
-    #: What the function said of the first batch that it was called with again in parts; empty: there was none.
+    #: The function's error for the first batch that was retried in parts; empty: none.
     split: str = ""
 
 
@@ -401,18 +402,18 @@ class InFlightRows:
     stored: CheckpointRef | None = None
     #: The bytes of its values.
     stored_bytes: int = 0
-    #: How long a call with these rows took, where it was so long that the worker ends; 0 elsewhere.
+    #: The duration of a call with these rows that is so long that the worker ends; else 0.
     overran_seconds: float = 0.0
     #: Whether the function is about to be loaded.
     loading: bool = False
 
 
 class CheckpointStore(Protocol):
-    """Batches of computed values under text keys. Implementations pass one conformance suite.
+    """Batches of computed values under text keys. All implementations pass one conformance suite.
 
-    A key that is set again takes the new value. Reading verifies the stored digest: a damaged checkpoint is set aside
-    and reads as absent. Keys may hold any character; `list_keys` gives them back as they were set. Where the storage
-    cannot be used, calls raise what `storage_errors.failed` gives.
+    Setting a key again replaces the value. Reading verifies the stored digest: a damaged checkpoint is set aside and
+    reads as absent. Keys may hold any character; `list_keys` returns them unchanged. If the storage cannot be used,
+    calls raise the error of `storage_failed`.
     """
 
     def __setitem__(self, key: str, value: pa.RecordBatch) -> None: ...
@@ -435,7 +436,7 @@ class CheckpointStore(Protocol):
 
 
 class TableReader(Protocol):
-    """What reads manifests."""
+    """Reads manifests."""
 
     def snapshot(self, uri: str, version: int = 0) -> TableSnapshot:
         """Return a version of the table (0: latest).
@@ -446,7 +447,7 @@ class TableReader(Protocol):
         ...
 
     def check_filter(self, uri: str, where: str) -> None:
-        """Check that Lance takes the expression on this table.
+        """Check that Lance accepts the expression on this table.
 
         Raises:
             InvalidArgument: INVALID_FILTER.
@@ -456,18 +457,18 @@ class TableReader(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Answer to a reservation."""
+    """The answer to a reservation."""
 
     #: Ours until released or expired.
     granted: tuple[RowRange, ...]
-    #: Someone else's.
+    #: Reserved by others.
     busy: tuple[RowRange, ...]
-    #: Whether another holder has released finished work in this scope since it was first reserved: look at the
-    #: checkpoint store again before computing.
+    #: Whether another holder has released finished work in this scope since it was first reserved: check the checkpoint
+    #: store again before computing.
     others_finished: bool
-    #: The reservations that `busy` is due to, each with a mark that changes whenever it is renewed.
+    #: The reservations of `busy` rows, each with a mark that changes with every renewal.
     holds: tuple[str, ...] = ()
-    #: Whether a later attempt at the job reserves here; stop then.
+    #: Whether a later attempt at the job reserves here; then stop.
     overtaken: bool = False
 
 
@@ -476,39 +477,39 @@ class Reservations(Protocol):
 
     Saves work; correctness never rests on it.
 
-    A scope is one fragment's values. Holders are attempts at jobs, `job#attempt`: a job never gives out a row twice at
-    once, and takes over by itself what one of its dead workers held, or an earlier attempt, dead or not. What a dead
-    job held expires.
+    A scope is one fragment's values. Holders are attempts at jobs, `job#attempt`: a job never hands out a row twice at
+    the same time, and takes over what one of its dead workers or an earlier attempt held. Reservations of a dead job
+    expire.
     """
 
     def reserve(self, scope: str, wanted: Sequence[RowRange], holder: str, ignored: Collection[str] = ()) -> Grant:
-        """Take what is free. Those `ignored`, out of `Grant.holds`, count as free if they were not renewed since."""
+        """Reserve what is free. Reservations in `ignored`, from `Grant.holds`, count as free unless renewed since."""
         ...
 
     def renew(self, scopes: Iterable[str], holder: str) -> bool:
-        """Renew what the holder has in the scopes; False: a later attempt at the job reserves in one of them; stop."""
+        """Renew the holder's reservations; False: a later attempt at the job reserves in one of the scopes; stop."""
         ...
 
     def release(self, scope: str, ranges: Sequence[RowRange], holder: str, *, finished: bool) -> None:
-        """Give back granted ranges; `finished` says that their results are stored."""
+        """Release granted ranges; `finished`: their results are stored."""
         ...
 
     def release_all(self, scopes: Iterable[str], holder: str) -> None:
-        """Give back whatever the holder has in the scopes: its workers were ended and cannot."""
+        """Release all reservations of a holder in the scopes, as its workers were ended."""
         ...
 
 
 class ErrorSink(Protocol):
-    """What stores failed rows, before the checkpoint or file that says that they failed."""
+    """Stores failed rows, before the checkpoint or file that marks them as failed."""
 
     def store(self, failures: Sequence[RowError]) -> None: ...
 
 
 class ProgressSink(Protocol):
-    """What takes the reports of a unit while it runs. Losing them delays a display, never a value."""
+    """Receives the reports of a running unit. Losing them delays a display, never a value."""
 
     def send(self, report: ProgressReport) -> None: ...
 
     def in_flight(self, in_flight: InFlightRows) -> None:
-        """Say what the unit is about to do, in case its worker dies over it."""
+        """Report what the unit is about to do, in case its worker dies over it."""
         ...
