@@ -1,1 +1,1 @@
-"""What functions and computed columns are: definitions, checks, bindings, storable types."""
+"""Functions and computed columns: definitions, checks, bindings, storable types."""

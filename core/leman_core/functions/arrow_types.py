@@ -1,12 +1,8 @@
-"""Arrow types of columns: which a table can have, blobs, and their names in SQL. Pure.
+"""Arrow types of columns: which ones a Lance table can have, blobs, and their names in SQL. Pure.
 
-Which Arrow types a column of a Lance table can have. Pure; docs/types.md is made by a test that asks Lance.
-
-Blob columns: bytes that Lance keeps apart from the rest of a row. Pure.
-
-To a function they are plain bytes, as input and as output; `values_field` is what it and the checkpoints see.
-
-Names of Arrow types as `arrow_cast` in SQL has them: `Timestamp(Microsecond, None)`.
+A test asks Lance and generates docs/types.md. Blobs are bytes that Lance stores apart from the rest of a row; to a
+function they are plain bytes, as input and as output, see `values_field`. Names in SQL are those of `arrow_cast`:
+`Timestamp(Microsecond, None)`.
 """
 
 from __future__ import annotations
@@ -21,21 +17,21 @@ import pyarrow.types as pt
 from leman._format.value_casts import map_inner_fields
 from leman_core.model.service_errors import FailedPrecondition
 
-#: Integers in between are stored as such.
+#: Integers in this range are stored as such.
 _SMALLEST, _LARGEST = -(1 << 63), (1 << 64) - 1
 
 
 #: From this file format on structs can be NULL.
 _NULL_STRUCTS = (2, 1)
-#: From this file format on there are maps.
+#: The first file format with maps.
 _MAPS = (2, 2)
 _OFFSET = re.compile(r"[+-][0-9]{2}(:?[0-9]{2})?")
 _PLAIN = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
-#: What Lance notes of a column for its table's sake, at any depth: unenforced primary and clustering keys.
+#: Lance's metadata of a column in its table, at any depth: unenforced primary and clustering keys.
 _KEYS = b"lance-schema:"
-#: Types whose values Lance writes in another form than Arrow's.
+#: Types whose values Lance stores in a form other than Arrow's.
 _OWN_FORM = frozenset({"arrow.json", "lance.json"})
-#: Marks a column whose fields Lance keeps together, as one value for each row; inside of another type Lance ignores it.
+#: Marks a struct that Lance stores as one value for each row; inside of another type Lance ignores it.
 _PACKED_KEYS = (b"packed", b"lance-encoding:packed")
 _REWRITE = "Write the table again with data_storage_version='{}.{}' or later, or use another type"
 _INSTEAD = {
@@ -56,9 +52,9 @@ _INSTEAD = {
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type that a column of this type has once Lance stored it: views become plain, dictionaries unordered.
+    """Return a column type after storage by Lance: views become plain, dictionaries unordered.
 
-    Fields in it are no keys of a table.
+    Its fields are not keys of a table.
     """
     if pt.is_dictionary(kind):
         return pa.dictionary(kind.index_type, kind.value_type)
@@ -70,7 +66,7 @@ def _stored(field: pa.Field) -> pa.Field:
 
 
 def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
-    """Return what a copy of a column keeps of its metadata: it is no key of the table that it is in.
+    """Return the metadata for a copy of a column, which is not a key of its new table.
 
     Lance refuses keys that may be NULL, as computed columns and those of views may be.
     """
@@ -81,7 +77,7 @@ def copied_metadata(field: pa.Field) -> dict[bytes, bytes] | None:
 def check_storable(column: str, kind: pa.DataType, file_format: tuple[int, int]) -> None:
     """Refuse a type that a table of this file format cannot hold.
 
-    It may be what a function or SQL gives, or that of a copy of another table's column.
+    It comes from a function, from SQL, or from another table's column.
 
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
@@ -121,13 +117,13 @@ def _has_zone(zone: str) -> bool:
 
 
 def is_packed(column: pa.Field) -> bool:
-    """Return whether a column is a packed struct. Lance reads one only as a whole: of single fields it gives others."""
+    """Return whether a column is a packed struct. Lance returns wrong values for its single fields."""
     metadata = column.metadata or {}
     return pt.is_struct(column.type) and any(metadata.get(key, b"").lower() == b"true" for key in _PACKED_KEYS)
 
 
 def check_readable_path(path: str, column: pa.Field | None) -> None:
-    """Refuse a field of a struct, by names with dots between, that Lance cannot read; `column`: what it lies in.
+    """Refuse a field of a struct, by its dotted path, that Lance cannot read; `column`: the column it is in.
 
     Raises:
         FailedPrecondition: TYPE_NOT_STORABLE.
@@ -160,7 +156,7 @@ def check_readable(column: str, kind: pa.DataType) -> None:
 
 
 def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
-    """Return the part of a nested type that Lance takes, and then keeps as something else or cannot read."""
+    """Return the part of a nested type that Lance stores, but changes or cannot read, or None."""
     for part in (kind, *_parts(kind)):
         for child in _children(part):
             if isinstance(child, pa.BaseExtensionType) and child.extension_name in _OWN_FORM:
@@ -171,14 +167,14 @@ def _inside(kind: pa.DataType) -> tuple[pa.DataType, str] | None:
 
 
 def _parts(kind: pa.DataType) -> Iterator[pa.DataType]:
-    """Yield what a type is made of, at any depth, without itself. An extension type is one piece."""
+    """Yield the nested types of a type, at any depth. An extension type has none."""
     for child in () if isinstance(kind, pa.BaseExtensionType) else _children(kind):
         yield child
         yield from _parts(child)
 
 
 def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataType, str] | None:
-    """Return the part of a type that Lance does not store, and what to do; None where it stores all."""
+    """Return the part of a type that Lance does not store, and advice; None if it stores all."""
     if isinstance(kind, pa.BaseExtensionType):
         if kind.extension_name == "lance.blob.v2":
             return (
@@ -198,7 +194,7 @@ def _refusal(kind: pa.DataType, file_format: tuple[int, int]) -> tuple[pa.DataTy
 
 
 def _not_stored(kind: pa.DataType) -> str:
-    """Return the name under which `_INSTEAD` has a type that no file format holds; empty for all others."""
+    """Return the key in `_INSTEAD` of a type that no file format stores; empty for all others."""
     found = {
         "decimal32": pt.is_decimal32(kind),
         "decimal64": pt.is_decimal64(kind),
@@ -220,7 +216,7 @@ def _not_stored(kind: pa.DataType) -> str:
 
 
 def _varies(kind: pa.DataType) -> bool:
-    """Return whether values of a type differ in length. Structs are told by themselves: see `_of_structs`."""
+    """Return whether values of a type differ in length. For structs see `_of_structs`."""
     if isinstance(kind, pa.BaseExtensionType):
         return _varies(kind.storage_type)
     if pt.is_fixed_size_list(kind):
@@ -263,35 +259,35 @@ BLOB_KEY = b"lance-encoding:blob"
 _EXTENSION_KEY = b"ARROW:extension:name"
 _EXTENSION = "lance.blob.v2"
 _MARKED = {BLOB_KEY: b"true"}
-#: What Lance calls a blob from file format 2.2 on. Without Lance in the process it is a struct with a name.
+#: Lance's type of a blob from file format 2.2 on. Without Lance in the process it is a named struct.
 _V2 = pa.struct([("data", pa.large_binary()), ("uri", pa.string()), ("position", pa.uint64()), ("size", pa.uint64())])
 V2_FORMAT = (2, 2)
-#: That of views with blobs: they are plain ones there, whatever their kind in the source.
+#: The format of views with blobs, which are plain there, of whichever kind in the source.
 VIEW_FORMAT = (2, 1)
 
 
 def is_blob(field: pa.Field) -> bool:
-    """Return whether a column's values are blobs, of either kind that Lance has."""
+    """Return whether a column's values are blobs, of either kind of Lance."""
     metadata = field.metadata or {}
     name = metadata.get(_EXTENSION_KEY, b"").decode() or getattr(field.type, "extension_name", "")
     return name == _EXTENSION or metadata.get(BLOB_KEY) == b"true"
 
 
 def holds_blob(kind: pa.DataType) -> bool:
-    """Return whether a blob lies inside of values of a type, at any depth."""
+    """Return whether a type contains a blob at any depth."""
     inner = [kind.field(at) for at in range(kind.num_fields)] if pt.is_nested(kind) else []
     return any(is_blob(field) or holds_blob(field.type) for field in inner)
 
 
 def values_field(field: pa.Field) -> pa.Field:
-    """Return name and type of a column as functions see it, marked where it is a blob; other metadata is left out."""
+    """Return name and type of a column as functions see it, with a mark for blobs and no other metadata."""
     if is_blob(field):
         return pa.field(field.name, pa.large_binary(), metadata=_MARKED)
     return field.remove_metadata()
 
 
 def given_type(column: pa.Field, kind: pa.DataType) -> pa.DataType:
-    """Return the type, `kind` or one with bytes for the blobs in it, that functions are given for a column."""
+    """Return the type that functions get for a column: `kind`, or one with bytes for its blobs."""
     return values_field(column).type if is_blob(column) else _with_bytes(kind)
 
 
@@ -328,7 +324,7 @@ _ARROW_CAST_NAMES = {
 
 
 def arrow_cast_name(kind: pa.DataType) -> str:
-    """Return the name of a type of numbers, text, bytes, dates or times."""
+    """Return the SQL name of a type of numbers, text, bytes, dates or times."""
     if kind in _ARROW_CAST_NAMES:
         return _ARROW_CAST_NAMES[kind]
     if pt.is_decimal(kind):

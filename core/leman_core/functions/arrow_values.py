@@ -1,17 +1,8 @@
 """Arrow values: concatenation, comparison and digests. Pure.
 
-Several Arrow arrays as one.
-
-pyarrow does not join dictionaries that hold NULL, as Lance's file format 2.0 reads them back.
-
-Which rows of two arrays have the same value, bit for bit.
-
-Values that a function cannot tell apart are the same; where that is not certain, they are not.
-
-A digest over the values of a batch. Lance keeps no checksums: most flipped bits read back as wrong values.
-
-The digest is logical: how a batch is sliced, what lies under its NULLs and whether an all-valid column has a validity
-bitmap make no difference, because a round trip through a file changes all of these.
+Lance keeps no checksums, and most flipped bits read back as wrong values, so batches have a digest of their own. It is
+logical: slicing, bytes under NULLs and a validity bitmap without NULLs do not matter, as a round trip through a file
+changes them.
 """
 
 from __future__ import annotations
@@ -30,7 +21,10 @@ from leman._format.value_casts import holds_type
 
 
 def concatenate(arrays: Sequence[pa.Array]) -> pa.Array:
-    """Return the values of at least one array, one after the other; all are of the same type."""
+    """Concatenate at least one array; all are of the same type.
+
+    pyarrow does not join dictionaries that hold NULL, as Lance's file format 2.0 returns them.
+    """
     if len(arrays) == 1:
         return arrays[0]
     return pa.concat_arrays(
@@ -53,7 +47,7 @@ def _tidy(array: pa.Array) -> pa.Array:
     if pt.is_struct(array.type):
         fields = [_tidy(array.field(at)) for at in range(array.type.num_fields)]
         return pa.StructArray.from_arrays(fields, fields=list(array.type), mask=array.is_null())
-    own = 1 if pt.is_fixed_size_list(array.type) else 2  # the first buffers are its own, then come those of its values
+    own = 1 if pt.is_fixed_size_list(array.type) else 2  # its own buffers come first, then those of its values
     buffers, values = array.buffers()[:own], [_tidy(array.values)]
     return pa.Array.from_buffers(array.type, len(array), buffers, offset=array.offset, children=values)
 
@@ -72,14 +66,14 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def equal_rows(left: pa.Array, right: pa.Array) -> Mask:
-    """Tell of each row whether both arrays have the same value, or NULL.
+    """Return a mask of the rows with the same value, or NULL, in both arrays.
 
-    Floats are compared by their bits: 0.0 and -0.0 differ, a NaN equals itself. Of other types, and of types that Arrow
-    cannot compare, no row is the same.
+    Floats are compared by their bits: 0.0 and -0.0 differ, a NaN equals itself. Rows of different types, or of types
+    that Arrow cannot compare, count as different.
 
     Args:
-        left: values.
-        right: as many values.
+        left: Values.
+        right: The same number of values.
     """
     if left.type != right.type or len(left) != len(right):
         return np.zeros(len(left), np.bool_)
@@ -113,7 +107,7 @@ def _valid(values: pa.Array) -> Mask:
 
 
 def _equal_values(left: pa.Array, right: pa.Array) -> Mask:
-    """Tell of rows of which neither is NULL whether they have the same value."""
+    """Return a mask of equal values among rows that are not NULL in either array."""
     kind = left.type
     if pa.types.is_struct(kind):
         same = np.ones(len(left), np.bool_)
@@ -155,7 +149,7 @@ def _lengths(values: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _items(values: pa.Array, rows: npt.NDArray[np.int64]) -> pa.Array:
-    """Return the items of some lists, one list after the other."""
+    """Return the concatenated items of some lists."""
     offsets = values.offsets.to_numpy().astype(np.int64)
     starts, lengths = offsets[:-1][rows], np.diff(offsets)[rows]
     before = np.cumsum(lengths) - lengths
@@ -176,7 +170,7 @@ def batch_digest(batch: pa.RecordBatch) -> str:
 
 
 def leaf_parts(array: pa.Array) -> tuple[bytes | memoryview, ...]:
-    """Return what values consist of: their lengths where these differ, and their bytes.
+    """Return the lengths of values, if these differ, and their bytes.
 
     Args:
         array: Values without NULLs, neither nested nor in a dictionary.
@@ -197,7 +191,7 @@ def leaf_parts(array: pa.Array) -> tuple[bytes | memoryview, ...]:
 
 
 def nested_parts(array: pa.Array) -> tuple[bytes, tuple[pa.Array, ...]]:
-    """Return the lengths of lists, where these differ, and the arrays of what is in nested values.
+    """Return the lengths of lists, if these differ, and the arrays of nested values.
 
     Args:
         array: Nested values without NULLs.

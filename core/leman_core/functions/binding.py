@@ -1,4 +1,4 @@
-"""Which function fills a column of a table, and which request made it so: see `leman._format.column_bindings`."""
+"""Bindings of columns to functions and to the requests that made them; see `leman._format.column_bindings`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _SINCE_DIGITS = 16
 
 
 def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
-    """Return the field with the request that made it so in its metadata (none: without); it is no part of the binding.
+    """Return the field with a request in its metadata (none: without), which is not a part of the binding.
 
-    The same id with another body is then known as such, no matter who restarts.
+    So the same id with another body is detected, also after a restart.
     """
     stored = {key: value for key, value in (field.metadata or {}).items() if key != REQUEST}
     if request_id:
@@ -30,7 +30,7 @@ def mark(field: pa.Field, request_id: str, body: str) -> pa.Field:
 
 
 def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> None:
-    """Refuse the id of another request, which made one of the fields what it is.
+    """Refuse a request id that was used with another body for one of the fields.
 
     Raises:
         AlreadyExists: REQUEST_ID_REUSED.
@@ -42,7 +42,7 @@ def check_request(fields: Iterable[pa.Field], request_id: str, body: str) -> Non
 
 
 def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
-    """Return the field with the ids of inputs that were added with it, and names in them; None where they stand there.
+    """Return the field with the ids of inputs that were added with it, and names in them; None if it has these.
 
     Raises:
         DataLoss: BINDING_DAMAGED.
@@ -62,11 +62,12 @@ def settled(field: pa.Field, table: TableSnapshot) -> pa.Field | None:
 def names_of(
     inputs: Iterable[TableField], before: ColumnBinding | None = None, *, keep: bool = False
 ) -> InputNames | None:
-    """Return the names of fields of structs in some inputs as they are now, for a column that is bound to a function.
+    """Return the current names of struct fields in some inputs, for a binding to a function.
 
     Args:
-        before: the column's binding up to now. Where it has other names, values by it are not current any more.
-        keep: whether they stay current all the same.
+        inputs: The inputs.
+        before: The column's binding up to now. If it has other names, its values are no longer current.
+        keep: Whether they stay current all the same.
     """
     found = names_in(inputs)
     if found is None or before is None or before.input_names is None:
@@ -78,19 +79,19 @@ def names_of(
 
 
 def names_in(inputs: Iterable[TableField]) -> InputNames | None:
-    """Return the names of fields of structs in some inputs; None where there are none that have an id yet."""
+    """Return the names of struct fields in some inputs; None if none has an id yet."""
     found = {i: name for column in inputs for i, name in column.inner_names() if i != NOT_YET}
     return InputNames(tuple(found.items())) if found else None
 
 
 def was_made_by(field: pa.Field, request_id: str) -> bool:
-    """Return whether a request made the field what it is; see `mark`."""
+    """Return whether a request made the field; see `mark`."""
     known, _, _ = (field.metadata or {}).get(REQUEST, b"").decode().partition(" ")
     return bool(known == md5(request_id))
 
 
 def read(field: pa.Field) -> ColumnBinding | None:
-    """Return the binding of a computed column; None for any other.
+    """Return the binding of a computed column, or None.
 
     Raises:
         DataLoss: BINDING_DAMAGED.

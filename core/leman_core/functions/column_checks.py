@@ -1,4 +1,4 @@
-"""Check whether this function can fill this column of this table. Pure: everything is asked before anything runs."""
+"""Check whether a function can fill a column of a table. Pure: everything is checked before anything runs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from leman_core.model.service_errors import AlreadyExists, FailedPrecondition, I
 from leman_core.model.table import TableField, TableSnapshot
 from leman_core.model.udf import ColumnBinding, ColumnInput, ErrorPolicy, FunctionVersion, UdfDefinition, UdfKind
 
-#: Lance keeps names that begin with `_row` for itself, Leman those with `__leman`.
+#: Lance reserves names that begin with `_row`, Leman those with `__leman`.
 RESERVED_PREFIXES = ("_row", "__leman")
 _TEXT = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
 NO_NAMES: Mapping[int, str] = MappingProxyType({})
 #: Columns that an error lists.
 _MOST_LISTED = 40
-#: So much of a name is compared with those of columns.
+#: Characters of a name that are compared with those of columns.
 _MOST_COMPARED = 200
 _BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
 
@@ -35,11 +35,11 @@ class NewColumn:
     name: str
     udf_name: str
     udf_version: str
-    #: Where given, they take the place of the function's own.
+    #: If given, they replace the function's own.
     input_columns: tuple[str, ...] = ()
-    #: Where given, it takes the place of the function, with an `error_policy`, if any.
+    #: If given, it replaces the function, with an `error_policy`, if any.
     sql_expression: str = ""
-    #: See `kept`.
+    #: See `kept_functions`.
     keep_values: bool = False
     error_policy: ErrorPolicy | None = None
 
@@ -75,9 +75,9 @@ def new_field(column: NewColumn, udf: UdfDefinition, table: TableSnapshot, colum
 
 
 def output_field(name: str, udf: UdfDefinition, file_format: tuple[int, int]) -> pa.Field:
-    """Return the column of a function as a table of that file format is to have it.
+    """Return the column of a function in a table of that file format.
 
-    It is nullable, and of the type that Lance makes of the function's.
+    It is nullable, with the function's type after storage by Lance.
     """
     if udf.blob:
         return arrow_types.blob_field(name, file_format)
@@ -97,8 +97,8 @@ def binding_to(
     """Return the binding of a column to a function that reads these columns.
 
     Args:
-        before: the column's binding up to now.
-        keep: whether its values stay current.
+        before: The column's binding up to now.
+        keep: Whether its values stay current.
     """
     return ColumnBinding(
         column_id=column_id,
@@ -117,7 +117,7 @@ def kept_functions(
     """Return the functions whose values stay current when a column gets another one, the most recent first.
 
     Raises:
-        FailedPrecondition: KEPT_INPUTS_DIFFER, as nothing would tell when such a value is stale; TOO_MANY_KEPT.
+        FailedPrecondition: KEPT_INPUTS_DIFFER – it would be unknown when such a value is stale; TOO_MANY_KEPT.
     """
     new = FunctionVersion(udf.name, udf.version)
     before = [table.find_id(i.field_id) or table.find(i.name) for i in bound.inputs]
@@ -146,7 +146,7 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
 
-#: Of a new column: it is shown, and repeated in what is stored of the column.
+#: Characters of a new column's name, which is shown and stored often.
 _LONGEST_NAME = 1_024
 
 
@@ -154,7 +154,8 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
     """Refuse a name that Lance refuses or that breaks the table.
 
     Args:
-        field: names the request's field in the error.
+        name: The name.
+        field: The request's field, for the error.
 
     Raises:
         InvalidArgument: BAD_COLUMN_NAME.
@@ -175,7 +176,7 @@ def check_column_name(name: str, field: str = "columns.name") -> None:
 
 
 def _unreadable(name: str) -> bool:
-    """Return whether Lance would look for another column under this name, or for all."""
+    """Return whether Lance would read another column under this name, or all."""
     return "`" in name or name == "*"
 
 
@@ -211,12 +212,12 @@ def find_inputs(names: Sequence[str], udf: UdfDefinition, table: TableSnapshot) 
 
 
 def unknown_column_text(name: str, known: Sequence[str]) -> str:
-    """Return what an error says of a column that is not among those of a table."""
+    """Return the error text for an unknown column."""
     return f"Column '{excerpt(name)}' not found in table schema. Its columns are: {list_names(known)}"
 
 
 def column_not_found(name: str, known: Sequence[str], advice: str = "", *, uri: str = "") -> FailedPrecondition:
-    """Return the error for a column that is not among those of a table, which lies at `uri` where that is given."""
+    """Return the error for an unknown column of a table, at `uri` if given."""
     facts = {"uri": uri} if uri else {}
     return FailedPrecondition("COLUMN_NOT_FOUND", unknown_column_text(name, known) + advice, column=name, **facts)
 
@@ -227,7 +228,7 @@ def list_names(names: Sequence[str]) -> str:
 
 
 def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecondition:
-    """Return the error for input columns that the table does not have, with what may have been meant."""
+    """Return the error for missing input columns, with suggestions."""
     existing = [f.name for f in table.fields]
     return FailedPrecondition(
         "INPUT_COLUMN_MISSING",
@@ -238,7 +239,7 @@ def input_missing(missing: Sequence[str], table: TableSnapshot) -> FailedPrecond
 
 
 def suggest(wanted: Iterable[str], existing: Sequence[str]) -> str:
-    """Return a sentence with the names that are nearest, or else with all."""
+    """Return a sentence with the most similar names, or else with all."""
     by_lower = {name.lower(): name for name in existing}
     asked = [name[:_MOST_COMPARED].lower() for name in itertools.islice(wanted, _MOST_LISTED)]
     close = {by_lower[match]: None for name in asked for match in difflib.get_close_matches(name, by_lower, 2)}
@@ -253,9 +254,9 @@ def check_input_types(inputs: Sequence[TableField], udf: UdfDefinition, names: M
     """Check that each declared type is that of its column.
 
     Args:
-        inputs: the columns.
-        udf: what declares the types.
-        names: those that the function is given for fields of structs, by id; else they are as the table has them.
+        inputs: The columns.
+        udf: Declares the types.
+        names: The function's names for fields of structs, by id; else the table's.
 
     Raises:
         FailedPrecondition: TYPE_MISMATCH.
@@ -279,7 +280,7 @@ def check_output_type(
     udf: UdfDefinition,
     advice: str = "Drop the column and add it again, or use another function",
 ) -> None:
-    """Check that the function gives what the column holds.
+    """Check that the function returns the column's type.
 
     Raises:
         FailedPrecondition: TYPE_MISMATCH.
@@ -306,10 +307,7 @@ def check_output_type(
 
 
 def same_type(declared: pa.DataType, actual: pa.DataType) -> bool:
-    """Return whether two types are equal, but for the width of offsets.
-
-    Text is text and bytes are bytes, a list a list, at any depth.
-    """
+    """Return whether two types are equal, apart from the width of offsets at any depth."""
     if declared == actual:
         return True
     for family in (_TEXT, _BYTES):

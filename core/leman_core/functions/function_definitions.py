@@ -1,11 +1,4 @@
-"""A function's definition: what it must be, and the policy that says which may run. Pure.
-
-Which Python a bundle is of. A pickle of code is for the minor version that wrote it alone.
-
-What a function's definition must be to be registered. Pure.
-
-Which functions may be registered and run: by kind, by where their code is, by entrypoint; and how large that is.
-"""
+"""A function's definition: its checks, and the policy for which functions may be registered and run. Pure."""
 
 from __future__ import annotations
 
@@ -46,10 +39,10 @@ if TYPE_CHECKING:
 
 
 def decode_definition(data: bytes, where: str) -> Registered:
-    """Return the function of a definition, of the very bytes that were written.
+    """Decode a function's definition.
 
     Raises:
-        DataLoss: UDF_DAMAGED for all other bytes, naming the file `where`.
+        DataLoss: UDF_DAMAGED – the bytes are not those that were written; names the file `where`.
         UnknownFormat: FORMAT_TOO_OLD, FORMAT_TOO_NEW.
     """
     try:
@@ -61,7 +54,7 @@ def decode_definition(data: bytes, where: str) -> Registered:
 
 
 def damaged_definition(where: str, what: str) -> DataLoss:
-    """Return the error of a definition that must not be used."""
+    """Return the error of a damaged definition."""
     return DataLoss(
         "UDF_DAMAGED",
         f"{where} is not the definition of a function that was stored there ({what}). Register the function again, "
@@ -71,12 +64,12 @@ def damaged_definition(where: str, what: str) -> DataLoss:
     )
 
 
-#: `major.minor` of this process. PySpark wants the same of driver and workers.
+#: `major.minor` of this process. PySpark requires the same of driver and workers, and pickled code of its writer.
 PYTHON = "{}.{}".format(*sys.version_info[:2])
 
 
 def check_python(udf: UdfDefinition, workers: str) -> None:
-    """Refuse a bundle that workers of this Python could not load.
+    """Refuse a bundle that workers of this Python cannot load.
 
     Raises:
         FailedPrecondition: UDF_PYTHON_MISMATCH.
@@ -98,23 +91,23 @@ def python_mismatch(name: str, version: str, bundled: str, workers: str) -> Fail
 
 
 MAX_NAME = 128
-#: Servers that one remote function may have.
+#: Most servers of one remote function.
 MAX_ADDRESSES = 64
-#: Bytes of a function's source.
+#: Most bytes of a function's source.
 MAX_SOURCE = 64 << 10
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-#: A module and a name in it, which may be one of a class there; nothing of Python's own, such as `__loader__`.
+#: A module and a name in it, possibly of a class member; not Python's own, such as `__loader__`.
 _ENTRYPOINT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:(?!__)[^\W\d]\w*(\.(?!__)[^\W\d]\w*)*")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: Spark lets tasks share a GPU in equal parts.
 _SHARED_GPU = 0.5
-#: With these a checkpoint key could be read in two ways.
+#: With these a checkpoint key would be ambiguous.
 _SEPARATORS = ("_ver-", "_col-")
 
 
 def check_identity(name: str, version: str) -> None:
-    """Refuse what cannot be part of a file name and of a checkpoint key.
+    """Refuse names that cannot be part of a file name and of a checkpoint key.
 
     Raises:
         InvalidArgument: BAD_UDF.
@@ -124,7 +117,7 @@ def check_identity(name: str, version: str) -> None:
 
 
 def check_name(text: str, field: str, what: str = "name") -> None:
-    """Refuse what is no name, or no version, of a function.
+    """Refuse an invalid name, or version, of a function.
 
     Raises:
         InvalidArgument: BAD_UDF.
@@ -132,7 +125,7 @@ def check_name(text: str, field: str, what: str = "name") -> None:
     if not _NAME.fullmatch(text) or len(text) > MAX_NAME or any(s in text for s in _SEPARATORS):
         raise InvalidArgument(
             "BAD_UDF",
-            f"'{text[:200]}' is no {what} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
+            f"'{text[:200]}' is not a valid {what} for a function: at most {MAX_NAME} letters, digits, '_', '.' "
             "and '-', not beginning with '.' or '-' and without '_ver-' and '_col-'",
             field=field,
         )
@@ -144,7 +137,7 @@ def is_sha256(text: str) -> bool:
 
 
 def check_remote(remote: RemoteFunction) -> None:
-    """Refuse what says not properly where a remote function is served.
+    """Refuse an invalid address of a remote function.
 
     Raises:
         InvalidArgument: BAD_UDF.
@@ -161,7 +154,7 @@ def check_remote(remote: RemoteFunction) -> None:
 
 
 def check_definition(udf: UdfDefinition) -> None:
-    """Refuse a definition that contradicts itself.
+    """Refuse a contradictory definition.
 
     Raises:
         InvalidArgument: BAD_UDF.
@@ -203,7 +196,7 @@ def _check_sizes(udf: UdfDefinition) -> None:
 
 
 def _check_policy(udf: UdfDefinition) -> None:
-    """Refuse what the SDK refuses, for anyone who comes without it: on a worker it would be too late."""
+    """Refuse what the SDK refuses, for other clients: on a worker it would be too late."""
     policy = udf.error_policy
     if policy.max_errors < 0 or not 0 <= policy.max_error_fraction <= 1:
         raise _bad(udf, "needs max_errors of 0 (no bound) or more, and a fraction from 0 to 1", "error_policy")
@@ -266,13 +259,13 @@ _EVERYTHING = (*(kind.value for kind in UdfKind), PICKLED, ENTRYPOINT)
 
 @dataclass(frozen=True, slots=True)
 class FunctionPolicy:
-    """What settings allow (`LEMAN_UDF__…`); by itself everything but servers elsewhere."""
+    """The policy of the settings (`LEMAN_UDF__…`); by default it allows everything but remote servers."""
 
     #: Values of `UdfKind`, and `PICKLED` and `ENTRYPOINT`.
     kinds: tuple[str, ...] = _EVERYTHING
     #: Patterns of entrypoints; empty: all.
     entrypoints: tuple[str, ...] = ()
-    #: The largest bundle that is taken; 0: any.
+    #: The largest accepted bundle; 0: any.
     max_bundle_bytes: int = 0
     #: Patterns of addresses of function servers; empty: those of this machine.
     remote_addresses: tuple[str, ...] = ()
@@ -281,7 +274,7 @@ class FunctionPolicy:
 
     @classmethod
     def of(cls, allowed: Udf) -> FunctionPolicy:
-        """Return what the settings allow."""
+        """Return the policy of the settings."""
         return cls(
             allowed.allow,
             allowed.entrypoints,
@@ -291,7 +284,7 @@ class FunctionPolicy:
         )
 
     def check_pickled(self) -> None:
-        """Refuse pickled code, whatever function it is of.
+        """Refuse pickled code of any function.
 
         Raises:
             PermissionDenied: UDF_NOT_ALLOWED.
@@ -305,7 +298,7 @@ class FunctionPolicy:
             )
 
     def check(self, udf: UdfDefinition) -> None:
-        """Refuse a function that is not allowed, no matter who asks.
+        """Refuse a function that the policy does not allow, for any caller.
 
         Raises:
             PermissionDenied: UDF_NOT_ALLOWED.
@@ -324,13 +317,13 @@ class FunctionPolicy:
     def lists(self, entrypoint: str) -> bool:
         """Return whether a pattern names the entrypoint.
 
-        `*` stands for any module, and for a public name in one: neither for `_x` nor for `x.y`, as through the
-        attributes of what a module holds everything can be reached (`module:__loader__.get_data`).
+        `*` stands for any module, and for a public name in one: neither for `_x` nor for `x.y`, as attributes of a
+        module's contents reach everything (`module:__loader__.get_data`).
         """
         return any(_matcher(pattern).fullmatch(entrypoint) for pattern in self.entrypoints)
 
     def check_remote(self, remote: RemoteFunction, version: str = "") -> None:
-        """Refuse a remote function that is not allowed, before anybody speaks with its servers.
+        """Refuse a remote function that the policy does not allow, before its servers are called.
 
         Raises:
             PermissionDenied: UDF_NOT_ALLOWED.
@@ -352,9 +345,8 @@ class FunctionPolicy:
             if not any(fnmatchcase(name, pattern) for pattern in self.env_names):
                 raise PermissionDenied(
                     "ENV_NOT_ALLOWED",
-                    f"These services let no one set the environment variable {name} for a function "
-                    f"(LEMAN_UDF__ENV_NAMES names {', '.join(self.env_names)}): use another one, or ask "
-                    "anyone who runs the services",
+                    f"The policy of these services does not allow the environment variable {name} for functions "
+                    f"(LEMAN_UDF__ENV_NAMES allows {', '.join(self.env_names)}): use another one, or ask the operator",
                     setting="LEMAN_UDF__ENV_NAMES",
                 )
 
@@ -381,5 +373,5 @@ def _refused(function: FunctionVersion, what: str, setting: str) -> PermissionDe
     )
 
 
-#: What refuses nothing.
+#: The policy that refuses nothing.
 ALL_FUNCTIONS = FunctionPolicy(remote_addresses=("grpc://*:*", "grpc+tls://*:*"))

@@ -1,20 +1,9 @@
-"""Function servers: the protocol that they speak, calls to them, and what their refusals mean.
+"""Clients of function servers, for planner and workers: the protocol, calls, and the meaning of refusals.
 
-Remote functions: what planner and workers both need to speak with the servers that compute them.
-
-The protocol `leman.function.v1` over Arrow Flight is described in docs/remote_functions.md.
-
-What travels between Leman and a function server, in words: JSON and Arrow schemas. Pure.
-
-Whether TLS is why a function server cannot be reached, and what to do about it then.
-
-gRPC says of a connection that could not be made little more than that: a server that is not there and one that speaks
-TLS where none is expected look alike. So the server is asked again, by a handshake of our own.
-
-Calls of function servers over Arrow Flight, and what their refusals mean.
-
-A server is asked what it serves before it is given work: nothing is read from the status with which it refuses a
-stream, as not every Flight library has every status.
+docs/remote_functions.md describes the protocol `leman.function.v1` over Arrow Flight. A server is asked for its
+functions before it gets work: the status of a refused stream is not used, as not every Flight library has every status.
+gRPC reports a missing server and a wrong use of TLS alike, so after a failed connection a handshake of our own finds
+the cause.
 """
 
 from __future__ import annotations
@@ -44,18 +33,18 @@ DESCRIBE = f"{PROTOCOL}.describe"
 #: Keys in the metadata of the schema that answers a stream.
 FUNCTION_KEY, VERSION_KEY = b"leman.function", b"leman.version"
 _VERSION = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-#: Letters of a name that a server gives to an error.
+#: Most letters of an error's name that a server sends.
 _LONGEST_NAME = 200
 _MOST_BASES = 64
 
 
 class ProtocolError(ValueError):
-    """A server does not say what the protocol has it say."""
+    """A server's answer violates the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
 class FunctionDescription:
-    """What a server says of one of its functions."""
+    """A server's description of one of its functions."""
 
     function: str
     version: str
@@ -70,9 +59,9 @@ class FunctionDescription:
 
 @dataclass(frozen=True, slots=True)
 class BatchError:
-    """What a server says of a batch for which its function failed."""
+    """A server's report of a batch for which its function failed."""
 
-    #: Name of the error's class, or of what the language has in its place, and of those that it derives from.
+    #: Name of the error's class, or of the language's equivalent, and of its base classes.
     kind: str
     bases: tuple[str, ...]
     message: str
@@ -80,30 +69,30 @@ class BatchError:
 
 
 def parse_stream(schema: pa.Schema) -> tuple[str, str]:
-    """Return the function and the version that the schema at the beginning of a stream names.
+    """Return the function and the version in the first schema of a stream.
 
     Raises:
-        ProtocolError: It names none, or has not one column.
+        ProtocolError: It names none, or does not have one column.
     """
     told = schema.metadata or {}
     if len(schema) != 1 or FUNCTION_KEY not in told or VERSION_KEY not in told:
-        raise ProtocolError("a stream begins without its function, its version or its one column")
+        raise ProtocolError("a stream's schema lacks its function, its version or its one column")
     try:
         return told[FUNCTION_KEY].decode(), told[VERSION_KEY].decode()
     except UnicodeDecodeError:
-        raise ProtocolError("a stream begins with a function or a version that is no UTF-8") from None
+        raise ProtocolError("a stream's function or version is not UTF-8") from None
 
 
 def stream_command(function: str, version: str) -> bytes:
-    """Return what a stream begins with: the function that its batches are for."""
+    """Return the command of a stream: the function of its batches."""
     return json.dumps({"protocol": PROTOCOL, "function": function, "version": version}).encode()
 
 
 def parse_description(body: bytes) -> FunctionDescription:
-    """Return one answer of `DESCRIBE`.
+    """Parse one answer of `DESCRIBE`.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is invalid.
     """
     told = _object(body)
     output = _schema(told, "output")
@@ -120,10 +109,10 @@ def parse_description(body: bytes) -> FunctionDescription:
 
 
 def parse_error(metadata: bytes) -> BatchError:
-    """Return the error that came in place of a batch.
+    """Parse the error in place of a batch.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is invalid.
     """
     told = _object(metadata).get("error")
     if not isinstance(told, dict):
@@ -148,7 +137,7 @@ def _object(body: bytes) -> dict[str, Any]:
 
 
 def _name(told: str) -> str:
-    """Return a name as it can be stored and shown: without what moves a cursor, and not of any length."""
+    """Return a name for storage and display: of limited length, and without characters that move a cursor."""
     return "".join(letter if letter.isprintable() else "?" for letter in told[:_LONGEST_NAME])
 
 
@@ -170,17 +159,17 @@ def _schema(told: dict[str, Any], key: str) -> pa.Schema:
 
 _SECONDS = 2.0
 _SENTENCE = re.compile(r"failed to connect|handshake|empty address list", re.IGNORECASE)
-#: What gRPC says of a handshake that failed, and of a certificate for another name.
+#: gRPC's errors of a failed handshake, and of a certificate for another name.
 _HANDSHAKE = re.compile(r"(Ssl handshake failed|Peer name|Hostname verification|Cannot check peer).*", re.IGNORECASE)
 _FILE = "the file of LEMAN_UDF__REMOTE_CREDENTIALS"
 
 
 def tls_fault(access: ServerAccess, said: str) -> str | None:
-    """Return how TLS keeps a server from being reached, and what to do; None: it is something else, or not known.
+    """Return how TLS prevents a connection to a server, and advice; None: another cause, or unknown.
 
     Args:
-        access: How the services speak with the server.
-        said: What gRPC said when it could not.
+        access: The access to the server.
+        said: gRPC's error.
     """
     if not _SENTENCE.search(said):
         return None
@@ -198,7 +187,7 @@ def tls_fault(access: ServerAccess, said: str) -> str | None:
 
 
 def _hidden_tls(address: Address) -> str | None:
-    """Tell of a server that speaks TLS although its address does not say so."""
+    """Return the problem of a server that uses TLS although its address does not say so."""
     anyone = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     anyone.check_hostname, anyone.verify_mode = False, ssl.CERT_NONE
     try:
@@ -214,7 +203,7 @@ def _hidden_tls(address: Address) -> str | None:
 
 
 def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
-    """Tell what goes wrong in a handshake; OSError: the server is away, or hung up."""
+    """Return the problem of a handshake; OSError: the server is away, or hung up."""
     try:
         strict = ssl.create_default_context(cadata=access.ca or None)
     except (ssl.SSLError, ValueError):
@@ -243,7 +232,7 @@ def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
 
 
 def _refused_later(secured: ssl.SSLSocket, access: ServerAccess) -> str | None:
-    """Tell of a server that asks for a certificate: by TLS 1.3 it says so after the handshake."""
+    """Return the problem of a server that requires a client certificate: with TLS 1.3 it fails after the handshake."""
     secured.settimeout(_SECONDS)
     try:
         secured.recv(1)
@@ -253,7 +242,7 @@ def _refused_later(secured: ssl.SSLSocket, access: ServerAccess) -> str | None:
 
 
 def _asked_for_ours(access: ServerAccess) -> str | None:
-    if access.cert:  # the handshake of our own shows none
+    if access.cert:  # our own handshake sends none
         return None
     return f"the server asks for a certificate: name `cert` and `key` for its address in {_FILE}"
 
@@ -271,25 +260,25 @@ def _connected(address: Address) -> socket.socket:
     return socket.create_connection((address.host.strip("[]"), int(address.port)), _SECONDS)
 
 
-#: Reason of the error where TLS keeps a server from being reached.
+#: Reason of the error if TLS prevents a connection to a server.
 TLS_FAILED = "FUNCTION_TLS_FAILED"
 
-#: A server that does not say within so many seconds what it serves cannot be reached.
+#: A server that does not describe its functions within this time counts as unreachable.
 DESCRIBE_SECONDS = 5.0
-#: Servers may end a connection that is asked more often than every five minutes whether it lives.
+#: Servers may close a connection with keepalives more often than every five minutes.
 _KEEPALIVE = [("grpc.keepalive_time_ms", 330_000), ("grpc.keepalive_timeout_ms", 20_000)]
-#: Answers in larger messages are not read; gRPC ends the call before it has them.
+#: Larger answers are not read; gRPC ends the call before it has them.
 MOST_MESSAGE_BYTES = 256 << 20
-#: Servers take no larger batches: the helpers' gRPC would end the connection, as if the server had died of it.
+#: Servers take no larger batches: the helpers' gRPC would close the connection, as if the server had died of it.
 MOST_SENT_BYTES = MOST_MESSAGE_BYTES
-#: A connection that failed is not to keep others from being made.
+#: A failed connection must not prevent others.
 _OPTIONS = [
     *_KEEPALIVE,
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
 ]
 _LONGEST = 500
-#: How gRPC writes an address that a name was resolved to; in a uri `[` and `]` are escaped.
+#: gRPC's form of a resolved address; in a uri `[` and `]` are escaped.
 _RESOLVED = re.compile(r"\bipv(?:4:[\d.]+|6:(?:\[|%5B)[\w:.%]+?(?:\]|%5D)):\d+")
 _MOST_DESCRIBED_BYTES = 4 << 20
 
@@ -298,7 +287,7 @@ def connect_server(access: ServerAccess) -> flight.FlightClient:
     """Return a client of a server; nothing is sent yet.
 
     Raises:
-        FailedPrecondition: FUNCTION_ACCESS_DENIED, where the certificates cannot be used.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – the certificates cannot be used.
     """
     try:
         return flight.FlightClient(
@@ -315,19 +304,19 @@ def connect_server(access: ServerAccess) -> flight.FlightClient:
 
 
 def call_options(access: ServerAccess, seconds: float | None = None) -> flight.FlightCallOptions:
-    """Return the options of a call: the token, and how long it may take."""
+    """Return the options of a call: the token, and the timeout."""
     headers = [(b"authorization", f"Bearer {access.token}".encode())] if access.token else []
     return flight.FlightCallOptions(timeout=seconds, headers=headers)
 
 
 def describe_function(client: flight.FlightClient, access: ServerAccess, function: str) -> FunctionDescription:
-    """Return what a server says of a function.
+    """Return a server's description of a function.
 
     Raises:
-        Unavailable: FUNCTION_UNAVAILABLE, where it cannot be reached.
-        NotFound: FUNCTION_NOT_FOUND, where it has no function of that name.
-        FailedPrecondition: FUNCTION_ACCESS_DENIED, where it refuses the credentials; FUNCTION_TLS_FAILED, where TLS
-            with it fails; FUNCTION_PROTOCOL, where it is no function server.
+        Unavailable: FUNCTION_UNAVAILABLE – it cannot be reached.
+        NotFound: FUNCTION_NOT_FOUND – it has no function of that name.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – it refuses the credentials; FUNCTION_TLS_FAILED – TLS with it
+            fails; FUNCTION_PROTOCOL – it is not a function server.
     """
     address = access.address
     try:
@@ -353,7 +342,7 @@ def describe_function(client: flight.FlightClient, access: ServerAccess, functio
 
 
 def _descriptions(client: flight.FlightClient, access: ServerAccess) -> Iterator[bytes]:
-    """Yield what a server says of its functions, as long as that is no more than it can have to say."""
+    """Yield a server's descriptions of its functions, up to a size limit."""
     left = _MOST_DESCRIBED_BYTES
     for result in client.do_action(flight.Action(DESCRIBE, b""), call_options(access, DESCRIBE_SECONDS)):
         left -= len(result.body) + 1
@@ -382,7 +371,7 @@ def check_version(address: str, told: FunctionDescription, version: str) -> None
 def check_signature(
     address: str, told: FunctionDescription, inputs: tuple[pa.DataType, ...], output: pa.DataType
 ) -> None:
-    """Refuse a server whose function reads or gives other types; what its parameters are called does not matter.
+    """Refuse a server whose function has other types; the names of its parameters do not matter.
 
     Raises:
         FailedPrecondition: FUNCTION_SIGNATURE_MISMATCH.
@@ -397,12 +386,12 @@ def check_signature(
 
 
 def server_unavailable(message: str) -> Unavailable:
-    """Return the error where no server answers."""
+    """Return the error if no server answers."""
     return Unavailable("FUNCTION_UNAVAILABLE", message)
 
 
 def _away(access: ServerAccess, error: Exception) -> LemanError:
-    """Return the error where a server cannot be reached: what no waiting fixes is not called unavailable."""
+    """Return the error of an unreachable server: a cause that waiting does not fix is not called unavailable."""
     if isinstance(error, flight.FlightTimedOutError):
         return server_unavailable(f"The function server {access.address} did not answer for {DESCRIBE_SECONDS:g} s")
     fault = tls_fault(access, str(error)) if isinstance(error, flight.FlightUnavailableError) else None
@@ -416,7 +405,7 @@ def _away(access: ServerAccess, error: Exception) -> LemanError:
 
 
 def access_denied(address: str, what: str) -> FailedPrecondition:
-    """Return the error where a server and these credentials do not fit together."""
+    """Return the error if a server refuses these credentials."""
     return FailedPrecondition(
         "FUNCTION_ACCESS_DENIED",
         f"The function server {address}: {what}. Correct what the file of LEMAN_UDF__REMOTE_CREDENTIALS says of it",
@@ -425,7 +414,7 @@ def access_denied(address: str, what: str) -> FailedPrecondition:
 
 
 def broken_protocol(address: str, what: str) -> LemanError:
-    """Return the error where something else than a function server answers."""
+    """Return the error if something other than a function server answers."""
     return FailedPrecondition(
         "FUNCTION_PROTOCOL",
         f"What answers at {address} does not serve functions as docs/remote_functions.md says: {what}",
@@ -434,9 +423,9 @@ def broken_protocol(address: str, what: str) -> LemanError:
 
 
 def short_error_text(error: Exception, access: ServerAccess) -> str:
-    """Return what a Flight error says to people, without what gRPC says to those who look for bugs.
+    """Return a Flight error for users, without gRPC's debugging details.
 
-    A server may say in it what it was sent: the token is masked. Where the address's name led is not shown.
+    It may quote the request, so the token is masked. Resolved addresses are not shown.
     """
     text = str(error).partition(". gRPC client debug context")[0].partition(". Detail: Python exception")[0]
     text = _RESOLVED.sub(lambda _: access.address, text)

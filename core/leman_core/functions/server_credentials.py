@@ -1,13 +1,13 @@
-"""The file that says how to speak with function servers; callers never say it.
+"""The file with the access to function servers; callers never send it.
 
     [[server]]
-    address = "grpc+tls://*.features.internal:7443"  # stars as in LEMAN_UDF__REMOTE_ADDRESSES
+    address = "grpc+tls://*.features.internal:7443"  # wildcards as in LEMAN_UDF__REMOTE_ADDRESSES
     token_file = "/run/secrets/features"             # or token = "…"
     ca = "/etc/leman/features-ca.pem"                # or none: the system's
     cert = "/etc/leman/leman.pem"                    # for mTLS, with `key`
     key = "/etc/leman/leman-key.pem"
 
-The first table that means an address holds for it. It is read whenever a function is registered or a job begins.
+The first table that matches an address applies. The file is read whenever a function is registered or a job begins.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class _Content(BaseModel):
 
 
 def access_to(addresses: Iterable[str], path: str) -> tuple[ServerAccess, ...]:
-    """Return how to speak with the servers at these addresses, by what the file says now.
+    """Return the access to the servers at these addresses, from the current file.
 
     Args:
-        addresses: of servers of one function.
-        path: of the file; empty: there is none.
+        addresses: Of servers of one function.
+        path: Of the file; empty: there is none.
 
     Raises:
-        FailedPrecondition: FUNCTION_ACCESS_DENIED, where the file, or one that it names, cannot be read, or where a
-            token would be sent for all to see.
+        FailedPrecondition: FUNCTION_ACCESS_DENIED – the file, or one that it names, cannot be read, or a token would be
+            sent unencrypted.
     """
     servers = _read(path) if path else []
     return tuple(_access(text, servers) for text in addresses)

@@ -1,1 +1,1 @@
-"""SQL as callers write it: checked, translated for Lance, judged from its text. Needs no table."""
+"""Callers' SQL: check it, translate it for Lance, analyse its text. Needs no table."""

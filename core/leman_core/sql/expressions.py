@@ -1,24 +1,10 @@
-"""Judge SQL expressions from their text: CASE, JSON, struct fields, and the columns that they read.
+"""Analyse SQL expressions from their tokens: CASE, JSON, struct fields, and the columns that they read.
 
-`CASE … END` in SQL: where its words stand, and what lies between them. Judged from tokens alone.
-
-SQL expressions that compute a column, judged from their text: what they may be, and which columns they read.
-
-They keep reading a column that was renamed. What holds for filters (`leman_core.sql.filters`) holds here too. On top of
-it an expression must say the same whenever it is evaluated, and must read the table's own columns alone: its values are
-kept.
-
-JSON in SQL. Lance has SQL read it in a form of its own, which only its functions of JSON understand.
-
-As text or bytes it would be garbage.
-
-Fields of structs in SQL expressions, under the names that they have now: `s.a` of an expression that was written
-before the field was renamed.
-
-An expression names fields as `s.a`, `s['a']`, `l[1].a` and `get_field(s, 'a')`, at any depth. What reads a struct with
-renamed fields in another way sees their names, or may see them, and is refused.
-
-Which columns of its source a view's query reads.
+An expression that computes a column follows the rules of filters (`leman_core.sql.filters`). In addition it must give
+the same value at every evaluation and read only the table's own columns, as its values are kept. It keeps reading a
+column, or a field of a struct, that was renamed: fields are named as `s.a`, `s['a']`, `l[1].a` and `get_field(s, 'a')`,
+at any depth. An expression that reads a struct with renamed fields in another way may see their names, and is refused.
+JSON may only be passed to Lance's JSON functions: as text or bytes Lance would return its internal form.
 """
 
 from __future__ import annotations
@@ -37,36 +23,36 @@ from leman_core.model.view import IS_SET, ViewQuery
 from leman_core.sql import filters
 from leman_core.sql.filters import CLOCKS, Kind, Token, invalid_filter
 
-#: How many WHENs there may be: each is a bracket more to Lance's parser, which gives up at 50.
+#: Most WHENs: each is another bracket for Lance's parser, which gives up at 50.
 MAX_WHENS = 32
 _INNER = frozenset({"when", "then", "else"})
 _CASE_OPENING = frozenset({"(", "["})
 _CASE_CLOSING = frozenset({")", "]"})
 
-#: A keyword and its place among the tokens.
+#: A keyword and its index among the tokens.
 _Mark = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One CASE as text, and its place."""
+    """One CASE as text, and its position."""
 
     begin: int
     end: int
-    #: Empty where each WHEN has a condition.
+    #: Empty if each WHEN has a condition.
     operand: str
     branches: tuple[tuple[str, str], ...]
-    #: What stands after ELSE.
+    #: The text after ELSE.
     otherwise: str
 
 
 def case_keywords(found: Sequence[Token]) -> frozenset[int]:
-    """Return where in the text words of CASE stand, which name no column. Outside of CASE, WHEN and END are names."""
+    """Return the positions of CASE's keywords, which name no column. Outside of CASE, WHEN and END are names."""
     return frozenset(found[at].start for _, at, _ in _words(found))
 
 
 def check_cases(found: Sequence[Token]) -> None:
-    """Refuse a CASE that is not complete, and too many WHENs.
+    """Refuse an incomplete CASE, and too many WHENs.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -75,11 +61,11 @@ def check_cases(found: Sequence[Token]) -> None:
     if words["case"] != words["end"]:
         raise invalid_filter("CASE has no END")
     if words["when"] > MAX_WHENS:
-        raise invalid_filter(f"it has {words['when']} times WHEN, at most {MAX_WHENS} are allowed")
+        raise invalid_filter(f"it has {words['when']} WHENs, at most {MAX_WHENS} are allowed")
 
 
 def first_case(text: str, found: Sequence[Token]) -> Case | None:
-    """Return the first outermost CASE of a text; None: it has none.
+    """Return the first outermost CASE of a text, or None.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -96,7 +82,7 @@ def first_case(text: str, found: Sequence[Token]) -> Case | None:
 
 
 def _words(found: Sequence[Token]) -> Iterator[tuple[str, int, int]]:
-    """Yield (word, place, how many CASEs it is inside of, its own included)."""
+    """Yield (word, index, depth of CASEs including its own)."""
     open_cases = 0
     before = ""
     for at, token in enumerate(found):
@@ -141,7 +127,7 @@ def _balanced(found: Sequence[Token]) -> bool:
     return depth == 0
 
 
-#: Functions that answer differently from call to call.
+#: Functions that may return another value at each call.
 VOLATILE = CLOCKS | {"random", "rand", "uuid", "current_time", "localtime", "localtimestamp"}
 #: Those of them that need no brackets.
 _BARE = frozenset({"current_date", "current_time", "current_timestamp", "localtime", "localtimestamp"})
@@ -150,18 +136,18 @@ _ROW_COLUMNS = "_row"
 _OPENING = frozenset({"(", "[", ".", "::"})
 _CLOSING = frozenset({")", "]", ",", ".", "::"})
 _BEFORE_TYPE = frozenset({"as", "::"})
-#: Of an expression that gives values, as the protocol has it.
+#: Of an expression for values, as in the protocol.
 MAX_BYTES = 4096
 _LITERALS = frozenset({"true", "false", "null"})
 
 
 def invalid_expression(message: str) -> InvalidArgument:
-    """Return the error of an expression that is refused."""
+    """Return the error of a refused expression."""
     return InvalidArgument("INVALID_EXPRESSION", f"Invalid SQL expression: {message}", field="sql_expression")
 
 
 def check_expression(expression: str, columns: Collection[str]) -> None:
-    """Refuse an expression that cannot be used, with what to write instead where that is known.
+    """Refuse an unusable expression, and suggest an alternative if known.
 
     Raises:
         InvalidArgument: INVALID_EXPRESSION.
@@ -176,12 +162,12 @@ def check_expression(expression: str, columns: Collection[str]) -> None:
 
 
 def columns_of_expression(expression: str, columns: Collection[str]) -> tuple[str, ...]:
-    """Return those of the table's columns that the expression reads, in the order in which it names them."""
+    """Return the table's columns that the expression reads, in the order in which it names them."""
     return tuple(dict.fromkeys(column for _, column in column_references(filters.tokenize(expression), columns)))
 
 
 def normalize_spaces(expression: str) -> str:
-    """Return the same text for expressions that differ in white space only."""
+    """Return the same text for expressions that differ only in white space."""
     found = filters.tokenize(expression)
     called = {token.start for token in filters.called_functions(found)}
     pieces = []
@@ -201,7 +187,7 @@ def _tight(before: Token, token: Token | None, *, called: bool) -> bool:
 
 
 def rename_columns(expression: str, names: Mapping[str, str]) -> str:
-    """Return the expression with other names for its columns: `names` has the new one for each that it reads."""
+    """Return the expression with its columns renamed as in `names`."""
     pieces, copied = [], 0
     for token, column in column_references(filters.tokenize(expression), names):
         if names[column] != column:
@@ -212,7 +198,7 @@ def rename_columns(expression: str, names: Mapping[str, str]) -> str:
 
 
 def column_references(found: Sequence[Token], columns: Collection[str]) -> Iterator[tuple[Token, str]]:
-    """Yield the tokens that name a column, with the column. Lance takes a name as it stands, or else in lower case."""
+    """Yield the tokens that name a column, with the column. Lance takes a name as it is, or else in lower case."""
     by_lower = {name.casefold(): name for name in reversed(list(columns))}
     for token in _names(found):
         column = token.name if token.name in columns else by_lower.get(token.name.casefold())
@@ -221,12 +207,12 @@ def column_references(found: Sequence[Token], columns: Collection[str]) -> Itera
 
 
 def _names(found: Sequence[Token]) -> Iterator[Token]:
-    """Yield words and quoted names that stand where a column may.
+    """Yield words and quoted names in a column's place.
 
-    Any word can be a column's name, and what is a keyword shows from its place.
+    Any word can be a column's name; whether it is a keyword depends on its place.
     """
     words = case_keywords(found)
-    complete = False  # whether an operand ends before the token: after one comes an operator
+    complete = False  # whether an operand ends before the token, so that an operator follows
     for before, token, after in zip([None, *found], found, [*found[1:], None], strict=False):
         if token.kind not in {Kind.WORD, Kind.QUOTED}:
             complete = token.kind is not Kind.SYMBOL or token.text in {")", "]"}
@@ -243,7 +229,7 @@ def _names(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def _is_keyword(token: Token, after: Token | None) -> bool:
-    """Return whether a word in an operand's place names no column: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
+    """Return whether a word in an operand's place is a keyword: `true`, `date '2024-06-01'`, `IS DISTINCT FROM`."""
     if token.lower in _LITERALS or token.lower == "not":
         return True
     if after is None:
@@ -256,10 +242,10 @@ def _is_call(after: Token | None) -> bool:
 
 
 def volatile_function(expression: str) -> str:
-    """Return the first function in a text that answers differently from call to call; empty: none.
+    """Return the first volatile function in a text; empty: none.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for what is no expression.
+        InvalidArgument: INVALID_FILTER – the text is not an expression.
     """
     found = filters.tokenize(expression)
     called = [token.name for token in filters.called_functions(found)]
@@ -268,22 +254,22 @@ def volatile_function(expression: str) -> str:
 
 
 def _instability(expression: str) -> str:
-    """Return why it may say something else of a row each time; empty where it says the same."""
+    """Return why it may give another value at each evaluation; empty if it does not."""
     if name := volatile_function(expression):
-        return f"{name} says something else at each call; values that are kept cannot rest on it"
+        return f"{name} returns another value at each call, so values computed with it cannot be kept"
     for token in filters.tokenize(expression):
         if token.kind in {Kind.WORD, Kind.QUOTED} and token.name.lower().startswith(_ROW_COLUMNS):
-            return f"{token.name} changes without the row; values that are kept cannot rest on it"
+            return f"{token.name} changes without the row, so values computed with it cannot be kept"
     return ""
 
 
 _PREFIX = "json_"
-#: The one of them that gives JSON in that form.
+#: The only JSON function that returns JSON in that form.
 _GIVES_JSON = "json_get"
 
 
 def check_json_use(text: str, schema: pa.Schema) -> None:
-    """Refuse an expression on a table that takes JSON for anything else.
+    """Refuse an expression that uses JSON outside of JSON functions.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -307,7 +293,7 @@ def check_json_use(text: str, schema: pa.Schema) -> None:
 def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
     """Return whether the operand between two tokens is read as JSON.
 
-    It is the first argument of a function of JSON then, or is compared with NULL.
+    Then it is the first argument of a JSON function, or compared with NULL.
     """
     if begin > 1 and found[begin - 1].text == "(" and found[begin - 2].lower.startswith(_PREFIX):
         return True
@@ -315,7 +301,7 @@ def _is_read(found: Sequence[Token], begin: int, end: int) -> bool:
 
 
 def _end(found: Sequence[Token], opening: int) -> int:
-    """Return where the bracket closes that opens there."""
+    """Return the index of the bracket that closes an opening one."""
     depth = 0
     for at in range(opening, len(found)):
         depth += (found[at].text == "(") - (found[at].text == ")")
@@ -324,14 +310,14 @@ def _end(found: Sequence[Token], opening: int) -> int:
     return len(found)
 
 
-#: Functions of one list or map that look at no name in it.
+#: Functions of one list or map that do not depend on names in it.
 _NAMELESS = frozenset({"array_length", "cardinality", "empty", "list_length"})
 _FIELD = "get_field"
 
 
 @dataclass(frozen=True, slots=True)
 class Renamed:
-    """A column that an expression reads: its type as the expression was written for, and as it is now."""
+    """A column that an expression reads: the type it was written for, and the current type."""
 
     written: pa.DataType
     now: pa.DataType
@@ -339,23 +325,23 @@ class Renamed:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """What stands from a column's name on: the place after it, and what it leads to."""
+    """A path that begins with a column's name: the index after it, and the type it leads to."""
 
     end: int
     kind: Renamed
-    #: Tokens to be written otherwise, with the text.
+    #: Tokens to replace, with the new text.
     changes: tuple[tuple[Token, str], ...] = ()
 
 
 def with_current_names(expression: str, columns: Mapping[str, Renamed]) -> str:
-    """Return an expression with the names that fields of structs have now.
+    """Return an expression with the current names of struct fields.
 
     Args:
-        expression: a checked one.
-        columns: those that it reads, by the names that it has for them. The two types of one differ in names alone.
+        expression: A checked one.
+        columns: Those that it reads, by its names for them. The two types of one differ only in names.
 
     Raises:
-        FailedPrecondition: TYPE_MISMATCH, where it reads a struct with renamed fields as a whole.
+        FailedPrecondition: TYPE_MISMATCH – it reads a struct with renamed fields as a whole.
     """
     if all(column.written == column.now for column in columns.values()):
         return expression
@@ -370,7 +356,7 @@ def with_current_names(expression: str, columns: Mapping[str, Renamed]) -> str:
             raise _refused(name, columns[name])
         changes += path.changes
     pieces, copied = [], 0
-    # by place: a path may stand in the brackets of another
+    # By position: a path may be inside the brackets of another.
     for token, text in sorted(changes, key=lambda change: change[0].start):
         pieces += [expression[copied : token.start], text]
         copied = token.end
@@ -378,7 +364,7 @@ def with_current_names(expression: str, columns: Mapping[str, Renamed]) -> str:
 
 
 def check_packed(text: str, schema: pa.Schema) -> None:
-    """Refuse an expression on a table that looks into a packed struct: Lance would give it values of other fields.
+    """Refuse an expression that reads fields of a packed struct: Lance would return values of other fields.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -398,7 +384,7 @@ def check_packed(text: str, schema: pa.Schema) -> None:
 
 
 def _followed(found: Sequence[Token], at: int, kind: Renamed, changes: tuple[tuple[Token, str], ...] = ()) -> _Path:
-    """Follow a path from a place in it on to where it ends."""
+    """Follow a path from a token to its end."""
     if _texts(found, at, ".") and at + 1 < len(found) and pt.is_struct(kind.written):
         inner = _inner(kind, found[at + 1])
         if inner is not None:
@@ -427,7 +413,7 @@ def _field_called(found: Sequence[Token], begin: int, path: _Path) -> _Path:
 
 
 def _inner(kind: Renamed, token: Token) -> tuple[Renamed, str] | None:
-    """Return the field that a token names, and what it is called now; None where there is none."""
+    """Return the field that a token names, with its current name, or None."""
     if not pt.is_struct(kind.written) or token.kind is Kind.NUMBER:
         return None
     names = [field.name for field in kind.written]
@@ -445,7 +431,7 @@ def _change(token: Token, name: str, quote: str) -> tuple[tuple[Token, str], ...
 
 
 def _behind(found: Sequence[Token], opening: int) -> int:
-    """Return the place behind the bracket that closes one."""
+    """Return the index after the bracket that closes an opening one."""
     depth = 0
     for at in range(opening, len(found)):
         depth += {"[": 1, "]": -1}.get(found[at].text, 0)
@@ -455,8 +441,7 @@ def _behind(found: Sequence[Token], opening: int) -> int:
 
 
 def _looks_at_no_name(found: Sequence[Token], begin: int, end: int) -> bool:
-    """Return whether what stands around a path is the same whatever fields are called: `… IS NULL`, or nothing at
-    all."""
+    """Return whether the use of a path does not depend on field names: `… IS NULL`, or nothing at all."""
     if begin == 0 and end == len(found):
         return True
     if end < len(found) and found[end].lower == "is":
@@ -487,10 +472,10 @@ def _refused(name: str, column: Renamed) -> FailedPrecondition:
 
 
 def columns_read(query: ViewQuery, columns: Iterable[str]) -> tuple[str, ...]:
-    """Return those of the source's columns that the view reads, each once, in the order in which the query names them.
+    """Return the distinct source columns that a view reads, in the order in which the query names them.
 
-    Names that the source does not have are left out. Of a source that is a view its `__is_set` is read too, and comes
-    last: rows without values are not there.
+    Unknown names are left out. If the source is a view, its `__is_set` is read too, and comes last, as rows without
+    values do not count.
     """
     names = list(columns)
     read: list[str] = []

@@ -1,10 +1,8 @@
-"""What a filter may be, judged from its text: functions, numbers, brackets.
+"""Check filters from their text alone, before Lance sees them: functions, numbers, brackets.
 
-What a caller's filter may be, judged from its text alone, before Lance sees it.
-
-Lance evaluates constant calls while it plans (`repeat('a', 1000000000)` costs seconds and gigabytes), ignores what
-comes after a complete expression (`id > 0; drop …`, `id > 0 limit 1`), and reads `"name"` as a string, not as a column.
-So: bounded size, balanced brackets, functions from a list, nothing that ends it early.
+Lance evaluates constant calls while it plans (`repeat('a', 1000000000)` costs seconds and gigabytes), ignores text
+after a complete expression (`id > 0; drop …`, `id > 0 limit 1`), and reads `"name"` as a string, not as a column. So
+filters have bounded size, balanced brackets, functions from a list, and no early end.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from enum import Enum, auto
 from leman._format.sql_limits import MAX_PARSED_BYTES, nesting_problem
 from leman_core.model.service_errors import InvalidArgument, excerpt
 
-#: Of a filter as its caller wrote it; `now()` and the like are longer once they are times.
+#: Of a filter as its caller wrote it; replacing `now()` and the like makes it longer.
 MAX_BYTES = 16_384
 MAX_OPERATORS = 1024
 MAX_LIST_ITEMS = 1000
-#: Brackets inside of each other.
+#: Most nested brackets.
 MAX_DEPTH = 32
-#: The same with NOTs and CASEs: Lance's parser gives up at some 48, and a CASE becomes several brackets to it.
+#: The same including NOTs and CASEs: Lance's parser gives up at about 48, and a CASE counts as several brackets.
 MAX_PARSED_DEPTH = 40
 _DEPTH_OF = {"not": 1, "case": 4}
 _ENDS_NOT = frozenset({"and", "or", ",", "when", "then", "else", "end"})
@@ -43,7 +41,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
-#: Words that may stand before a bracket without being functions.
+#: Words before a bracket that are not functions.
 _SYNTAX = frozenset(
     {"and", "or", "not", "in", "is", "between", "like", "ilike", "as", "case", "when", "then", "else", "end"}
     | {"array", "decimal", "numeric", "varchar", "char", "timestamp", "time", "float"}
@@ -53,7 +51,7 @@ _OPERATORS = frozenset({"and", "or", "not"})
 _STRING_PREFIXES = frozenset({"n", "x", "e", "b", "r", "u", "br", "rb", "q", "nq"})
 #: Types that a cast rounds to.
 _FLOATS = frozenset({"double", "float", "float4", "float8", "real"})
-#: Of the longest decimal by its width in bits, which `decimal(…, …)` has 128 of. Lance panics over a longer one.
+#: Digits of the longest decimal by its width in bits; `decimal(…, …)` has 128. Lance panics on a longer one.
 _DECIMAL_DIGITS = {32: 9, 64: 18, 128: 38, 256: 76}
 _ARROW_DECIMAL = re.compile(r"\b(Decimal(32|64|128|256))\s*\(\s*(-?\d+)\s*,\s*(-?\d+)")
 _LONGEST_TYPE = 40
@@ -78,17 +76,17 @@ json_get_int json_get_string
 
 arrow_cast arrow_typeof cast coalesce greatest least nullif nvl try_cast
 """
-#: Functions whose cost and result size are bounded by their arguments and which always answer the same. Left
-#: out on purpose: what makes long values (repeat, lpad, rpad, replace, space, range) or is volatile (random).
+#: Functions whose cost and result size are bounded by their arguments and whose results never change. Excluded:
+#: functions for long values (repeat, lpad, rpad, replace, space, range) and volatile ones (random).
 FUNCTIONS = frozenset(_ALLOWED.split())
-#: Functions in other dialects of SQL; here they are words for `date_part`.
+#: Functions in other dialects of SQL; here they are arguments of `date_part`.
 _DATE_PARTS = frozenset({"year", "quarter", "month", "week", "day", "hour", "minute", "second"})
-#: Relative times: replaced by what they say when the job is planned (`leman_core.sql.time_values`).
+#: Relative times: replaced by fixed ones when the job is planned (`leman_core.sql.time_values`).
 CLOCKS = frozenset({"now", "today", "current_date", "current_timestamp"})
 
 
 class Kind(Enum):
-    """What a piece of the text is."""
+    """The kind of a token."""
 
     STRING = auto()
     QUOTED = auto()
@@ -99,7 +97,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of the text, and where it stands."""
+    """A token, and its position in the text."""
 
     kind: Kind
     text: str
@@ -112,23 +110,22 @@ class Token:
 
     @property
     def name(self) -> str:
-        """Return what stands between quotes of any kind, or the text itself."""
+        """Return the text between quotes of any kind, or the text itself."""
         if self.kind in {Kind.STRING, Kind.QUOTED}:
             return self.text[1:-1].replace(self.text[0] * 2, self.text[0])
         return self.text
 
 
 def invalid_filter(message: str) -> InvalidArgument:
-    """Return the error of a filter that is refused."""
+    """Return the error of a refused filter."""
     return InvalidArgument("INVALID_FILTER", f"Invalid filter: {message}", field="where")
 
 
 def tokenize(where: str) -> list[Token]:
-    """Take a filter apart into its tokens.
+    """Split a filter into tokens.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for what no filter needs: comments, `;`, parameters; and for a text of which
-            nothing is worth reading, as it is too long.
+        InvalidArgument: INVALID_FILTER – it contains comments, `;` or parameters, or is too long.
     """
     if len(where) > MAX_PARSED_BYTES:
         raise invalid_filter(nesting_problem(where))
@@ -147,7 +144,7 @@ def tokenize(where: str) -> list[Token]:
 
 
 def check_length(where: str, most: int = MAX_BYTES) -> None:
-    """Refuse a text that is too long, as its caller wrote it.
+    """Refuse a text that its caller wrote too long.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -158,9 +155,9 @@ def check_length(where: str, most: int = MAX_BYTES) -> None:
 
 
 def check_filter(where: str, columns: Iterable[str]) -> None:
-    """Refuse a filter that cannot be used, with what to write instead where that is known.
+    """Refuse an unusable filter, and suggest an alternative if known.
 
-    Its length is judged by `check_length`, before relative times are replaced.
+    `check_length` limits its length, before relative times are replaced.
 
     Raises:
         InvalidArgument: INVALID_FILTER.
@@ -208,7 +205,7 @@ def _as_decimal(text: str, number: Decimal) -> str:
 
 
 def _check_decimals(found: Sequence[Token]) -> None:
-    """Refuse casts to decimals with more digits than there are."""
+    """Refuse casts to decimals with too many digits."""
     for at, token in enumerate(found):
         size = [number.text for number in found[at + 2 : at + 5 : 2] if number.text.isdigit()]
         if token.lower == "decimal" and at + 1 < len(found) and found[at + 1].text == "(" and size:
@@ -227,7 +224,7 @@ def _check_digits(name: str, bits: int, size: Sequence[str]) -> None:
 
 
 def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:
-    """Yield the numbers that are cast to another type than a float."""
+    """Yield the numbers that are cast to a type other than a float."""
     for at, token in enumerate(found):
         after = [following.lower for following in found[at + 1 : at + 3]]
         if token.kind is not Kind.NUMBER or len(after) < 2:
@@ -238,13 +235,13 @@ def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:
 
 
 def names_in_filter(where: str) -> frozenset[str]:
-    """Return casefolded names that the filter may refer to: a superset of the columns that it reads."""
+    """Return the casefolded names that the filter may refer to: a superset of its columns."""
     kinds = {Kind.WORD, Kind.QUOTED, Kind.STRING}
     return frozenset(t.name.casefold() for t in tokenize(where) if t.kind in kinds)
 
 
 def called_functions(found: list[Token]) -> Iterator[Token]:
-    """Yield the names of the functions that are called."""
+    """Yield the names of called functions."""
     for token, after in itertools.pairwise(found):
         if after.text != "(" or token.kind not in {Kind.WORD, Kind.QUOTED}:
             continue
@@ -255,7 +252,7 @@ def called_functions(found: list[Token]) -> Iterator[Token]:
 def _check_size(found: list[Token]) -> None:
     operators = sum(t.kind is Kind.WORD and t.lower in _OPERATORS for t in found)
     if operators > MAX_OPERATORS:
-        raise invalid_filter(f"it has {operators} times AND, OR or NOT, at most {MAX_OPERATORS} are allowed")
+        raise invalid_filter(f"it has {operators} ANDs, ORs and NOTs, at most {MAX_OPERATORS} are allowed")
     items = sum(t.text == "," for t in found)
     if items > MAX_LIST_ITEMS:
         raise invalid_filter(f"it has {items} commas, at most {MAX_LIST_ITEMS} are allowed: join with a table instead")
@@ -278,8 +275,8 @@ def _check_brackets(found: list[Token]) -> None:
 
 
 def _check_parsed_depth(found: list[Token]) -> None:
-    """Refuse what is nested deeper than Lance's parser can follow."""
-    depth, nots = 0, [0]  # of each bracket and CASE that is open: the NOTs before what comes next
+    """Refuse nesting that is too deep for Lance's parser."""
+    depth, nots = 0, [0]  # for each open bracket and CASE: the NOTs before the next operand
     for token in found:
         word = token.lower if token.kind is Kind.WORD else token.text
         if word in _ENDS_NOT:
@@ -305,7 +302,7 @@ def _check_functions(found: list[Token]) -> None:
     for token in called_functions(found):
         name = token.name.lower()
         if name not in FUNCTIONS and name not in CLOCKS:
-            raise invalid_filter(f"function '{excerpt(name)}' is not one of those that may be called; {_instead(name)}")
+            raise invalid_filter(f"function '{excerpt(name)}' is not supported; {_instead(name)}")
     for token, after in itertools.pairwise(found):
         if token.kind is Kind.WORD and token.lower in _STRING_PREFIXES and after.kind is Kind.STRING:
             raise invalid_filter(f"{token.text}{after.text[0]}…{after.text[0]} strings are not supported, write '…'")

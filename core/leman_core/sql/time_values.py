@@ -1,13 +1,8 @@
-"""Times in SQL: relative ones, which are pinned, and those that are written as text.
+"""Times in SQL: relative ones are pinned once for a job, and text is converted to the column's type.
 
-Relative times in filters, pinned once for a job.
-
-Lance knows `now()` but no intervals; `now() - interval '30 days'` is computed here, and becomes a literal.
-
-Times that are written as text and compared with a column of dates or times: `created_at > '2024-06-01'`.
-
-Lance takes no text for them, and reads `timestamp '…+00:00'` against a column with a time zone as the clock's time in
-that zone. Here the text becomes the number that the column's type has for it.
+Lance knows `now()` but no intervals, so `now() - interval '30 days'` is computed here and becomes a literal. Lance does
+not compare text with dates or times (`created_at > '2024-06-01'`), and reads `timestamp '…+00:00'` against a column
+with a time zone as local time of that zone. So the text is replaced by the number for the column's type.
 """
 
 from __future__ import annotations
@@ -46,13 +41,14 @@ _Interval = tuple[int, dt.timedelta]
 
 
 def pin_relative_times(where: str, now: dt.datetime) -> str:
-    """Return `where` with relative times replaced by literals; the same text where it has none.
+    """Return `where` with relative times replaced by literals; unchanged if it has none.
 
     Args:
-        now: in UTC.
+        where: The filter.
+        now: In UTC.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for an interval that cannot be read, and for a text that is too long.
+        InvalidArgument: INVALID_FILTER – an interval is invalid, or the text is too long.
     """
     check_length(where)
     found = tokenize(where)
@@ -73,14 +69,14 @@ def pin_relative_times(where: str, now: dt.datetime) -> str:
 
 
 def is_clock(sql: str) -> bool:
-    """Return whether a text is `now()` or another clock, give or take intervals, and nothing else."""
+    """Return whether a text is only `now()` or another clock, with or without intervals."""
     found = tokenize(sql)
     after = _clock_end(found, 0) if found else None
     return after is not None and _shifted(dt.datetime(2000, 1, 1, tzinfo=dt.UTC), found, after)[1] == len(found)
 
 
 def _clock_end(found: list[Token], at: int) -> int | None:
-    """Return the index after the clock that begins at `at`; None: no clock does."""
+    """Return the index after the clock that begins at `at`, or None."""
     token = found[at]
     if token.kind is not Kind.WORD or token.lower not in CLOCKS:
         return None
@@ -90,7 +86,7 @@ def _clock_end(found: list[Token], at: int) -> int | None:
 
 
 def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int]:
-    """Add the intervals that come next; return the moment and the index after them."""
+    """Add the following intervals; return the moment and the index after them."""
     while (step := _interval(found, at)) is not None:
         (months, delta), after = step
         if after < len(found) and found[after].text in _TIGHTER:
@@ -105,7 +101,7 @@ def _shifted(moment: dt.date, found: list[Token], at: int) -> tuple[dt.date, int
 
 
 def _interval(found: list[Token], at: int) -> tuple[_Interval, int] | None:
-    """Read an interval: `+ interval '1 day'`, `- interval '1' day`, `- interval 1 day`."""
+    """Parse an interval: `+ interval '1 day'`, `- interval '1' day`, `- interval 1 day`."""
     head = [t.lower for t in found[at : at + 2]]
     if len(found) < at + 3 or head[0] not in {"+", "-"} or head[1] != "interval":
         return None
@@ -153,7 +149,7 @@ def _literal(moment: dt.date) -> str:
     return f"date '{moment.isoformat()}'"
 
 
-#: Type of an expression; None where Lance cannot tell.
+#: Type of an expression; None if Lance does not know it.
 TypeOf = Callable[[str], pa.DataType | None]
 
 _DATE = re.compile(
@@ -164,7 +160,7 @@ _DATE = re.compile(
 _CLOCK = re.compile(r"\s*(?P<clock>\d\d:\d\d(?::\d\d)?)(?:\.(?P<fraction>\d{1,9}))?\s*")
 _OFFSET = re.compile(r"[+-]\d\d:?\d\d")
 _COMPARISONS = frozenset({"<", "<=", ">", ">=", "=", "==", "<>", "!="})
-#: What ends an operand of a comparison, besides a comma or a bracket that is not its own.
+#: Words that end an operand of a comparison, besides a comma or an unmatched bracket.
 _ENDS = frozenset({"and", "or", "not", "in", "between", "like", "ilike", "is"})
 #: After these words a bracket holds one expression; after `in` it holds a list, after other words arguments.
 _BEFORE_BRACKET = _ENDS - {"in"}
@@ -176,7 +172,7 @@ _DAY = 86_400
 
 @dataclass(frozen=True, slots=True)
 class _Literal:
-    """A time in the text: tokens `[first, last]`, of which the last holds what it says."""
+    """A time in the text: tokens `[first, last]`, of which the last has its value."""
 
     first: int
     last: int
@@ -185,15 +181,15 @@ class _Literal:
 
 
 def mentions_times(found: Sequence[Token]) -> bool:
-    """Return whether there are times that may have to be written otherwise."""
+    """Return whether the text has times that may need conversion."""
     return any(True for _ in _literals(found))
 
 
 def with_typed_times(text: str, type_of: TypeOf) -> str:
-    """Return the text with times as the type of what they are compared with has them.
+    """Return the text with times in the type of what they are compared with.
 
     Raises:
-        InvalidArgument: INVALID_FILTER, for a time that this type cannot tell from others.
+        InvalidArgument: INVALID_FILTER – the type cannot represent a time.
     """
     found = tokenize(text)
     for literal in reversed(list(_literals(found))):
@@ -220,7 +216,7 @@ def _literals(found: Sequence[Token]) -> Iterator[_Literal]:
 def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: bool) -> str:
     """Return the expression on the other side of a comparison, BETWEEN or IN.
 
-    Empty: there is none, or there are two, and what stands between them is an instant, which needs the type of neither.
+    Empty: there is none, or there are two with an instant between them, which needs neither type.
     """
     first, last = _with_brackets(found, literal)
     if first and found[first - 1].text in _COMPARISONS:
@@ -237,7 +233,7 @@ def _compared(text: str, found: Sequence[Token], literal: _Literal, *, instant: 
 
 
 def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]:
-    """Return the places of the literal with the brackets around it alone: `((now()))`."""
+    """Return the bounds of the literal with the brackets around it alone: `((now()))`."""
     first, last = literal.first, literal.last
     while first and last + 1 < len(found) and (found[first - 1].text, found[last + 1].text) == ("(", ")"):
         before = found[first - 2] if first > 1 else None
@@ -248,14 +244,14 @@ def _with_brackets(found: Sequence[Token], literal: _Literal) -> tuple[int, int]
 
 
 def _holds_more(before: Token) -> bool:
-    """Return whether a bracket after this token is one of a call or a list."""
+    """Return whether a bracket after this token belongs to a call or a list."""
     if before.kind is Kind.WORD:
         return before.lower not in _BEFORE_BRACKET
     return before.kind is Kind.QUOTED
 
 
 def _governing(found: Sequence[Token], first: int) -> int | None:
-    """Return the place of the BETWEEN or IN whose bound or item the literal is."""
+    """Return the index of the BETWEEN or IN whose bound or item the literal is."""
     if not first:
         return None
     before = found[first - 1].lower
@@ -271,7 +267,7 @@ def _governing(found: Sequence[Token], first: int) -> int | None:
 
 
 def _back(found: Sequence[Token], before: int, wanted: set[str]) -> Iterator[tuple[int, str]]:
-    """Yield the nearest token before a place that is one of those wanted, outside of brackets that close before it."""
+    """Yield the nearest wanted token before an index, skipping closed brackets."""
     depth = 0
     for at in range(before - 1, -1, -1):
         token = found[at]
@@ -312,9 +308,9 @@ def _extent(found: Sequence[Token], places: range, opening: str, closing: str) -
 
 
 def _instant(said: str) -> str | None:
-    """Return `timestamp '…+00:00'` as an instant, for where nothing tells the type, as in a call; None: it has no zone.
+    """Return `timestamp '…+00:00'` as an instant, for places without a known type, such as a call; None: no zone.
 
-    Lance, which reads it as what a clock shows, converts an instant to whatever it meets.
+    Lance reads it as local time, but converts an instant to any type.
     """
     match = _DATE.fullmatch(said)
     if match is None or not match["zone"]:
@@ -323,7 +319,7 @@ def _instant(said: str) -> str | None:
 
 
 def _number(said: str, kind: pa.DataType, *, typed: bool) -> str | None:
-    """Return the literal of that type; None where Lance reads it right as it stands, or where it is none of time."""
+    """Return the literal of that type; None if Lance reads it correctly, or it is not a time."""
     if typed and not (pt.is_timestamp(kind) and kind.tz):
         return None
     if pt.is_time(kind):
@@ -374,8 +370,7 @@ def _fraction(match: re.Match[str]) -> int:
 def _moment(match: re.Match[str], zone: str, said: str) -> int:
     """Return nanoseconds since 1970.
 
-    Without a zone of its own the time is that of the clock in the column's; a column without a zone is taken for UTC,
-    as Lance does.
+    A time without a zone is local in the column's zone; a column without a zone counts as UTC, as in Lance.
     """
     day = _day(match, said)
     wall = dt.datetime(day.year, day.month, day.day)
@@ -398,7 +393,7 @@ def _offset(zone: str) -> int:
 
 
 def _offset_at(zone: str, wall: dt.datetime) -> int:
-    """Return seconds east of UTC that clocks in a zone have when they show a time."""
+    """Return a zone's seconds east of UTC at a local time."""
     if not zone:
         return 0
     if _OFFSET.fullmatch(zone):

@@ -1,1 +1,1 @@
-"""Messages of protobuf and what the services make of them, in both directions."""
+"""Convert protobuf messages to the domain model and back."""

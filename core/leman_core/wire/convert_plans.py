@@ -1,12 +1,6 @@
-"""Requests and plans of backfills, protobuf <-> model.
+"""Convert requests and plans of backfills to protobuf and back.
 
-What callers ask of a backfill and are told about it, in protobuf messages ↔ domain values.
-
-See `leman_core.wire.convert` for what is raised.
-
-Plans of backfills, as the planner tells them to the executor, in protobuf messages ↔ domain values.
-
-See `leman_core.wire.convert` for what is raised. Written out field by field: a plan may have a million tasks.
+See `convert_values` for the errors. Written out field by field: a plan may have a million tasks.
 """
 
 from __future__ import annotations
@@ -217,7 +211,7 @@ def reason_count_from_proto(message: planner_pb2.ReasonCount) -> ReasonCount:
 
 
 def value_state_from_proto(state: int) -> ValueState | None:
-    """Return the state; None: no state is asked for."""
+    """Return the requested state; None: any."""
     if state not in _STATE_FROM:
         raise InvalidArgument("UNKNOWN_VALUE", f"state is {state}; known are 0 to {max(_STATE_FROM)}", field="state")
     return _STATE_FROM[state]
@@ -329,7 +323,7 @@ def source_from_proto(message: plan_pb2.InputSource) -> InputSource:
 
 
 def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.FragmentTask:
-    """Add the task as the batch's last message and return it; made in its place, which halves the time."""
+    """Add the task as the batch's last message and return it; it is built in place, which halves the time."""
     message = batch.tasks.add(
         fragment_id=task.fragment_id,
         physical_rows=task.physical_rows,
@@ -339,7 +333,7 @@ def add_task(batch: plan_pb2.FragmentTaskBatch, task: FragmentTask) -> plan_pb2.
         checkpoint_prefix=task.checkpoint_prefix,
         input_files=task.input_files,
     )
-    if task.current_file:  # an argument costs also where it is empty
+    if task.current_file:  # an argument costs time even if it is empty
         message.current_file = task.current_file
     if task.extend_current:
         message.extend_current = True

@@ -1,4 +1,4 @@
-"""Arrow schemas as the messages of the Lance Namespace specification (protos/leman/v1/types.proto), and back."""
+"""Convert Arrow schemas to messages of the Lance Namespace specification (protos/leman/v1/types.proto) and back."""
 
 from __future__ import annotations
 
@@ -48,20 +48,21 @@ _EXTENSION_NAME, _EXTENSION_METADATA = b"ARROW:extension:name", b"ARROW:extensio
 
 
 def schema_to_json(schema: pa.Schema) -> types_pb2.JsonArrowSchema:
-    """Return the message for a schema; types that Lance stores none of, such as unions, have their Arrow name alone."""
+    """Convert a schema; types that Lance does not store, such as unions, have only their Arrow name."""
     return types_pb2.JsonArrowSchema(
         fields=[_field_to_json(field) for field in schema], metadata=_text(schema.metadata or {})
     )
 
 
 def schema_from_json(message: types_pb2.JsonArrowSchema, field: str) -> pa.Schema:
-    """Return the schema that a message describes.
+    """Convert a message to a schema.
 
     Args:
-        field: names the request's field in the error.
+        message: The message.
+        field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – it describes none.
+        InvalidArgument: BAD_SCHEMA – it is invalid.
     """
     try:
         fields = [_field_from_json(child) for child in message.fields]
@@ -72,30 +73,31 @@ def schema_from_json(message: types_pb2.JsonArrowSchema, field: str) -> pa.Schem
 
 
 def type_from_json(message: types_pb2.JsonArrowDataType, field: str) -> pa.DataType:
-    """Return the type that a message describes.
+    """Convert a message to a type.
 
     Args:
-        field: names the request's field in the error.
+        message: The message.
+        field: The request's field, for the error.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – it describes none.
+        InvalidArgument: BAD_SCHEMA – it is invalid.
     """
     column = types_pb2.JsonArrowField(name="x", type=message)
     return schema_from_json(types_pb2.JsonArrowSchema(fields=[column]), field).field(0).type
 
 
 def schema_from_either(raw: bytes, described: types_pb2.JsonArrowSchema | None, field: str) -> pa.Schema:
-    """Return the schema that a request gives as an IPC schema message, as such a message, or as both.
+    """Return the schema of a request in one or both forms: an IPC schema message and a readable message.
 
     Raises:
-        InvalidArgument: BAD_SCHEMA – one is none, or they contradict each other.
+        InvalidArgument: BAD_SCHEMA – one is invalid, or they contradict each other.
     """
     json_field = f"json_{field}"
     if described is None:
         return schema_from_bytes(raw, field)
     if not raw:
         return schema_from_json(described, json_field)
-    schema = schema_from_bytes(raw, field)  # it says all; the readable form has one name for types that are alike
+    schema = schema_from_bytes(raw, field)  # it is complete; the readable form has one name for similar types
     if schema_to_json(schema) != described and _plain(schema_from_json(described, json_field)) != _plain(schema):
         message = f"{field} and {json_field} contradict each other: give one of them"
         raise InvalidArgument("BAD_SCHEMA", message, field=json_field)
@@ -118,7 +120,7 @@ def _field_to_json(field: pa.Field) -> types_pb2.JsonArrowField:
 
 
 def _extension_metadata(kind: pa.BaseExtensionType) -> bytes:
-    """Return what an extension type notes of itself in a stored schema; of its own types pyarrow does not tell it."""
+    """Return an extension type's metadata in a stored schema; pyarrow does not return it for its own types."""
     if isinstance(kind, pa.ExtensionType):
         return bytes(kind.__arrow_ext_serialize__())
     if isinstance(kind, pa.FixedShapeTensorType):
@@ -239,7 +241,7 @@ def _timezone(message: types_pb2.JsonArrowDataType) -> str:
 
 
 def _text(metadata: Mapping[bytes, bytes]) -> dict[str, str]:
-    """Return the entries that are text; what is none is in the schema's IPC form alone."""
+    """Return the entries that are text; others are only in the schema's IPC form."""
     found = {}
     for key, value in metadata.items():
         try:

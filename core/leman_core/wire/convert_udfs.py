@@ -1,10 +1,6 @@
-"""Functions, remote functions and previews, protobuf <-> model.
+"""Convert functions, their options and requests for previews to protobuf and back.
 
-Definitions of remote functions, made whole by what their servers say.
-
-Functions and their options in protobuf messages ↔ domain values. `leman_core.wire.convert` says what is raised.
-
-Requests for previews in protobuf messages → domain values. See `leman_core.wire.convert` for what is raised.
+Definitions of remote functions are completed by their servers' descriptions. See `convert_values` for the errors.
 """
 
 from __future__ import annotations
@@ -40,7 +36,7 @@ from leman_core.wire.convert_values import (
 
 
 def complete_definition(message: udf_pb2.UdfDefinition, told: FunctionDescription) -> udf_pb2.UdfDefinition:
-    """Return a definition with what it leaves out: version, input columns and types."""
+    """Return a definition completed by a server's description: version, input columns and types."""
     full = udf_pb2.UdfDefinition()
     full.CopyFrom(message)
     full.version = full.version or told.version
@@ -55,7 +51,7 @@ def complete_definition(message: udf_pb2.UdfDefinition, told: FunctionDescriptio
 
 
 def check_described(udf: UdfDefinition, told: FunctionDescription) -> None:
-    """Refuse a definition that says something else than the servers.
+    """Refuse a definition that contradicts the servers.
 
     Raises:
         FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH.
@@ -88,9 +84,9 @@ _ACTION_TO = {
     ErrorAction.SKIP: udf_pb2.ErrorRule.ACTION_SKIP,
     ErrorAction.RETRY: udf_pb2.ErrorRule.ACTION_RETRY,
 }
-#: What a rule that retries has where it leaves these out.
+#: The defaults of a rule that retries.
 _RETRY = ErrorRule(ErrorAction.RETRY, max_attempts=3, initial_backoff_seconds=0.5)
-#: Of a call: what is shorter is zero on its way back.
+#: A shorter call timeout would be zero on its way back.
 _SHORTEST_SECONDS = 1e-6
 _KIND_FROM = {number: kind for kind, number in _KIND_TO.items()}
 _ACTION_FROM = {number: action for action, number in _ACTION_TO.items()}
@@ -132,13 +128,14 @@ def udf_to_proto(udf: UdfDefinition, *, with_source: bool = False) -> udf_pb2.Ud
 
 
 def udf_from_proto(message: udf_pb2.UdfDefinition, described: FunctionDescription | None = None) -> UdfDefinition:
-    """Return a function.
+    """Convert a function.
 
     Args:
-        described: what the servers of a remote one say, which takes the place of what the message leaves out.
+        message: The message.
+        described: The description by the servers of a remote one, which completes the message.
 
     Raises:
-        FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH, where they say something else.
+        FailedPrecondition: FUNCTION_VERSION_MISMATCH, FUNCTION_SIGNATURE_MISMATCH – they contradict it.
     """
     if described is None:
         return _from_proto(message)
@@ -177,7 +174,7 @@ def _from_proto(message: udf_pb2.UdfDefinition) -> UdfDefinition:
 
 
 def remote_from_proto(message: udf_pb2.UdfDefinition) -> RemoteFunction | None:
-    """Return where the function is served; None where it is no remote one. By itself it has the name it has here."""
+    """Return where the function is served; None: it is not remote. By default its name there is its name here."""
     if not message.HasField("remote_function"):
         return None
     remote = message.remote_function
@@ -196,9 +193,9 @@ def _timeout(message: udf_pb2.UdfDefinition) -> float:
 
 
 def _check_known(field: pa.Field) -> None:
-    """Refuse an extension type that is not known here.
+    """Refuse an unknown extension type.
 
-    It would be taken for what it rests on, and the function for another one the next time.
+    It would be treated as its storage type, and the function as another one the next time.
 
     Raises:
         InvalidArgument: BAD_UDF.
@@ -217,7 +214,7 @@ def _check_known(field: pa.Field) -> None:
 
 
 def resources_to_proto(resources: Resources) -> udf_pb2.Resources | None:
-    """Return the message; None where nothing was asked, so that the message is absent."""
+    """Return the message; None if no resources were requested."""
     if resources == Resources():
         return None
     return udf_pb2.Resources(
@@ -269,7 +266,7 @@ def error_policy_to_proto(policy: ErrorPolicy) -> udf_pb2.ErrorPolicy:
 
 
 def error_policy_from_proto(message: udf_pb2.ErrorPolicy) -> ErrorPolicy:
-    """Return the policy; fields that are left out have their defaults."""
+    """Convert a policy; missing fields have their defaults."""
     rules = tuple(_rule(rule) for rule in message.rules)
     return ErrorPolicy(
         rules,
@@ -320,10 +317,11 @@ def _input_types(message: udf_pb2.UdfDefinition) -> tuple[pa.DataType | None, ..
 def preview_from_proto(
     message: jobs_pb2.PreviewFunctionRequest, described: FunctionDescription | None = None
 ) -> PreviewSpec:
-    """Return what is asked.
+    """Convert a request for a preview.
 
     Args:
-        described: what the servers of a remote function say of it.
+        message: The message.
+        described: The description by the servers of a remote function.
 
     Raises:
         InvalidArgument: BAD_REQUEST, BAD_NUMBER, BAD_UDF.

@@ -1,15 +1,7 @@
-"""Values that many messages have: Arrow schemas, durations, times, labels, environment variables.
-
-Arrow schemas and enum values of messages ↔ domain values.
+"""Convert values that many messages have: Arrow schemas, enums, durations, times, labels, environment variables.
 
 Raises InvalidArgument: UNKNOWN_VALUE for an enum value that this release does not know, BAD_SCHEMA for bytes that are
-no Arrow schema.
-
-Values that many messages have: durations, times, numbers that may be left out, names of functions.
-
-Labels: texts under keys, which callers choose.
-
-Environment variables that callers give the functions of a job: which ones there may be. Errors tell no value.
+not an Arrow schema. Errors never show values of environment variables.
 """
 
 from __future__ import annotations
@@ -35,15 +27,15 @@ Value = TypeVar("Value")
 def schema_to_bytes(schema: pa.Schema) -> bytes:
     """Return an Arrow IPC schema message.
 
-    Of equal schemas it is the same one: metadata is in order, at every depth. Lance has it in another order each time
-    that it opens a table.
+    Equal schemas have the same message: metadata is sorted at every depth, as Lance returns it in another order each
+    time that it opens a table.
     """
     fields = [_in_order(field) for field in schema]
     return bytes(pa.schema(fields, _sorted(schema.metadata)).serialize())
 
 
 def schema_from_bytes(raw: bytes, field: str) -> pa.Schema:
-    """Return the schema of an IPC schema message; `field` names the request's field in the error."""
+    """Return the schema of an IPC schema message; `field`: the request's field, for the error."""
     try:
         schema = pa.ipc.read_schema(pa.BufferReader(raw))
         check_utf8(schema)
@@ -60,14 +52,14 @@ def field_from_bytes(raw: bytes, field: str) -> pa.Field:
 
 
 def only_field(schema: pa.Schema, field: str) -> pa.Field:
-    """Return the one field of a schema; `field` names the request's field in the error."""
+    """Return the only field of a schema; `field`: the request's field, for the error."""
     if len(schema) != 1:
         raise InvalidArgument("BAD_SCHEMA", f"{field} must hold exactly one field, it holds {len(schema)}", field=field)
     return schema.field(0)
 
 
 def enum_value(table: Mapping[Number, Value], number: Number, field: str) -> Value:
-    """Return the value of an enum's number; `field` names the request's field in the error."""
+    """Return the value of an enum's number; `field`: the request's field, for the error."""
     value = table.get(number)
     if value is None:
         listed = ", ".join(str(n) for n in sorted(table))
@@ -86,24 +78,24 @@ def _sorted(metadata: Mapping[bytes, bytes] | None) -> dict[bytes, bytes] | None
 # ruff: noqa: D103 - x_to_proto and x_from_proto say it all
 
 
-#: Workers of a job, and threads of each of them, that a request may ask for.
+#: The most workers of a job, and threads of each, that a request may ask for.
 MOST_WORKERS, MOST_THREADS = 10_000, 1_000
 
-#: The longest duration that protobuf knows: 10,000 years.
+#: The longest duration of protobuf: 10,000 years.
 _LONGEST_SECONDS = 315_576_000_000
-#: The times that protobuf knows: of the years 1 to 9999.
+#: The range of times of protobuf: the years 1 to 9999.
 _FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
 
 
 def duration_to_proto(seconds: float) -> Duration:
-    """Return a duration of microseconds, which is what a float of seconds is good for."""
+    """Return a duration in microseconds, the precision of a float of seconds."""
     message = Duration()
     message.FromMicroseconds(round(min(seconds, _LONGEST_SECONDS) * 1e6))
     return message
 
 
 def seconds_from_proto(message: Any, field: str, *, default: float = 0.0) -> float:
-    """Return the seconds of a duration that may be left out.
+    """Return the seconds of an optional duration.
 
     Raises:
         InvalidArgument: BAD_NUMBER – it is set and not a duration, or negative.
@@ -129,10 +121,10 @@ def timestamp_to_proto(seconds: float) -> Timestamp:
 
 
 def microseconds_from_proto(message: Any, field: str) -> int | None:
-    """Return a time that may be left out, in microseconds since the epoch.
+    """Return an optional time, in microseconds since the epoch.
 
     Raises:
-        InvalidArgument: BAD_TIME – it is set and no time of the years 1 to 9999.
+        InvalidArgument: BAD_TIME – it is set and not a time of the years 1 to 9999.
     """
     if not message.HasField(field):
         return None
@@ -145,17 +137,17 @@ def microseconds_from_proto(message: Any, field: str) -> int | None:
 
 
 def number_from_proto(message: Any, field: str, *, least: float = 1, most: float = math.inf, default: Any = 0) -> Any:
-    """Return a number that may be left out.
+    """Return an optional number.
 
     Args:
-        message: What has the field.
+        message: The message with the field.
         field: Its name.
-        least: The least value that it may have where it is set.
-        most: The largest one.
-        default: What is returned where it is not set.
+        least: Its minimum if set.
+        most: Its maximum.
+        default: Returned if it is not set.
 
     Raises:
-        InvalidArgument: BAD_NUMBER – it is set and below `least`, above `most`, or no number at all.
+        InvalidArgument: BAD_NUMBER – it is set and below `least`, above `most`, or not a number.
     """
     if not message.HasField(field):
         return default
@@ -169,7 +161,7 @@ def number_from_proto(message: Any, field: str, *, least: float = 1, most: float
 
 
 def positive_from_proto(message: Any, field: str) -> float:
-    """Return a number above 0 that may be left out; 0: it is.
+    """Return an optional number above 0; 0: it is not set.
 
     Raises:
         InvalidArgument: BAD_NUMBER – it is set and not above 0.
@@ -181,17 +173,17 @@ def positive_from_proto(message: Any, field: str) -> float:
 
 
 def or_none(value: Any) -> Any:
-    """Return what a field that may be left out is set to: None, which leaves it out, for what is empty here."""
+    """Return the value for an optional field: None if it is empty."""
     return value or None
 
 
 def unless_negative(number: int) -> int | None:
-    """Return what a field that may be left out is set to: None, which leaves it out, for what is negative here."""
+    """Return the value for an optional field: None if it is negative."""
     return None if number < 0 else number
 
 
 def ref_to_proto(name: str, version: str) -> udf_pb2.UdfRef | None:
-    """Return the name of a function as a message; None where there is none."""
+    """Return the name of a function as a message; None if there is none."""
     return udf_pb2.UdfRef(name=name, version=version) if name or version else None
 
 
@@ -204,7 +196,7 @@ def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[
     """Return the labels of a job or a database.
 
     Raises:
-        InvalidArgument: BAD_LABEL – too many, or one with a key or a value that none can have.
+        InvalidArgument: BAD_LABEL – too many labels, or an invalid key or value.
     """
     if len(labels) > _MOST_LABELS:
         raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: give {_MOST_LABELS} at the most", field=field)
@@ -224,8 +216,8 @@ def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[
 MOST_VARIABLES = 64
 MOST_BYTES = 32 << 10
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-#: Names by which the processes of functions go themselves, in capitals: some were read long before a job begins, and
-#: others say how tables are read and written there.
+#: Names that function processes use themselves, in capitals: some are read long before a job begins, and others control
+#: how tables are read and written.
 _RESERVED = frozenset(
     {"ALL_PROXY", "BASH_ENV", "GLIBC_TUNABLES", "HOME", "HTTPS_PROXY", "HTTP_PROXY", "JAVA_HOME", "NO_PROXY", "PATH"}
     | {"PWD", "SSL_CERT_DIR", "SSL_CERT_FILE", "TMPDIR"}
@@ -235,7 +227,7 @@ _RESERVED_BEGINNINGS = (
     *("LEMAN_", "LANCE_", "PYSPARK_", "PYTHON", "RUST_", "SPARK_", "DYLD_", "LD_", "MALLOC_"),
     *STORE_BEGINNINGS,
 )
-#: Read by numpy's OpenBLAS when that is loaded, which is before a job has its process.
+#: numpy's OpenBLAS reads these when it is loaded, before a job has its process.
 _THREAD_COUNTS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS")
 
 
@@ -243,7 +235,7 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
     """Return the environment variables of a job or a preview.
 
     Raises:
-        InvalidArgument: BAD_ENV – too many, or one with a name or a value that none can have.
+        InvalidArgument: BAD_ENV – too many variables, or an invalid name or value.
     """
     if len(env) > MOST_VARIABLES:
         raise _bad(f"{len(env)} environment variables: give {MOST_VARIABLES} at the most", field)
@@ -271,7 +263,7 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
 
 
 def is_reserved(name: str) -> bool:
-    """Return whether the processes of functions go by a variable themselves."""
+    """Return whether function processes use a variable themselves."""
     upper = name.upper()
     return upper in _RESERVED or upper in _THREAD_COUNTS or upper.startswith(_RESERVED_BEGINNINGS)
 

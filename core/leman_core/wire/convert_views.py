@@ -1,10 +1,6 @@
-"""Views, refreshes and their plans, protobuf <-> model.
+"""Convert views, refreshes and their plans to protobuf and back.
 
-protobuf ↔ domain for views and their refreshes. See `leman_core.wire.convert` for what both directions promise.
-
-Plans of refreshes, as the planner tells them to the executor, in protobuf messages ↔ domain values.
-
-See `leman_core.wire.convert` for what is raised.
+See `convert_values` for the errors.
 """
 
 from __future__ import annotations
@@ -64,12 +60,12 @@ _POLICIES = {
 }
 
 
-#: A view's format, as it is stored → how it refers to rows of its source.
+#: Stored format of a view → how it refers to rows of its source.
 _ROW_REFERENCES = {1: catalog_pb2.ROW_REFERENCE_ADDRESS, 2: catalog_pb2.ROW_REFERENCE_STABLE_ROW_ID}
 
 
 def quoted_column(column: str) -> str:
-    """Return the expression that is no more than a column of the source."""
+    """Return the expression that is only a column of the source."""
     return "`" + column.replace("`", "``") + "`"
 
 
@@ -86,9 +82,9 @@ def query_to_proto(query: ViewQuery) -> catalog_pb2.ViewQuery:
 
 
 def query_from_proto(message: catalog_pb2.ViewQuery) -> ViewQuery:
-    """Return the query.
+    """Convert a query.
 
-    `source_column` is set where a column has no expression, or no more than a name in backticks.
+    `source_column` is set if a column has no expression, or only a name in backticks.
     """
     return ViewQuery(
         database=message.source.database,
@@ -255,7 +251,7 @@ def _word(words: type[Word], prefix: str, numbers: Any, number: int) -> Word:
 
 
 def refresh_plan_to_proto(plan: RefreshPlan) -> planning_pb2.PlanRefreshResponse:
-    """Return a refresh plan as a message. The definition travels in the schema's metadata."""
+    """Convert a refresh plan. The definition is in the schema's metadata."""
     return planning_pb2.PlanRefreshResponse(
         uri=plan.uri,
         version=plan.version,

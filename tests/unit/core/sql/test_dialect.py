@@ -239,7 +239,7 @@ def test_a_case_that_cannot_be_is_refused(uri, expression, said):
 def test_as_many_whens_as_are_allowed(uri):
     whens = [f"when id = {n} then {n}" for n in range(expressions.MAX_WHENS)]
     assert values(uri, f"case {' '.join(whens)} else -1 end") == [0, 1, 2, 3]
-    with pytest.raises(InvalidArgument, match="33 times WHEN"):
+    with pytest.raises(InvalidArgument, match="33 WHENs"):
         LanceTables().expression_type(uri, f"case {' '.join([*whens, 'when id = 9 then 9'])} end")
 
 
