@@ -83,7 +83,7 @@ def request_from_proto(message: submission_pb2.SubmitCommitRequest) -> CommitReq
         return _replace_from_proto(uri, message, message.replace_column)
     columns = [_replace_from_proto(uri, message, column) for column in message.replace_columns.columns]
     if not columns:
-        raise InvalidArgument("MISSING_FIELD", "There is no column to commit", field="replace_columns.columns")
+        raise InvalidArgument("MISSING_FIELD", "The request has no column to commit", field="replace_columns.columns")
     if len({column.output.column_id for column in columns}) < len(columns):
         raise InvalidArgument("BAD_COLUMN", "A column is named more than once", field="replace_columns.columns")
     return dataclasses.replace(columns[0], others=tuple(columns[1:]))
@@ -94,7 +94,9 @@ def _replace_from_proto(
 ) -> ReplaceRequest:
     replacements = tuple(_replacement_from_proto(fragment) for fragment in replace.fragments)
     if not replacements:
-        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
+        raise InvalidArgument(
+            "MISSING_FIELD", "The request has no fragment to commit", field="replace_column.fragments"
+        )
     if len({r.fragment_id for r in replacements}) < len(replacements):
         raise InvalidArgument("FRAGMENT_TWICE", "A fragment is named more than once", field="replace_column.fragments")
     return ReplaceRequest(
@@ -148,7 +150,7 @@ def _fill_from_proto(uri: str, message: submission_pb2.SubmitCommitRequest) -> F
     field = "fill_placeholders.fragments"
     fragments = _view_files(message.fill_placeholders.fragments, field)
     if not fragments:
-        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field=field)
+        raise InvalidArgument("MISSING_FIELD", "The request has no fragment to commit", field=field)
     return FillPlaceholdersRequest(
         uri=uri,
         incarnation=message.incarnation,

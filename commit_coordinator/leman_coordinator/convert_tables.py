@@ -179,7 +179,7 @@ def upload_from_proto(message: tables_pb2.AppendRowsRequest | None) -> Upload:
         InvalidArgument: MISSING_FIELD, BAD_NUMBER; see also `uri_of`.
     """
     if message is None or message.WhichOneof("part") != "header":
-        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+        raise InvalidArgument("MISSING_FIELD", "The first message must be the header", field="header")
     header = message.header
     rows = not_negative(header.max_rows_per_fragment, "header.max_rows_per_fragment")
     request_id = required_text(header.request_id, "header.request_id")
@@ -193,13 +193,13 @@ def merge_from_proto(message: tables_pb2.MergeRowsRequest | None) -> Merge:
         InvalidArgument: MISSING_FIELD, BAD_COLUMN; see also `uri_of`.
     """
     if message is None or message.WhichOneof("part") != "header":
-        raise InvalidArgument("MISSING_FIELD", "The first message is the header", field="header")
+        raise InvalidArgument("MISSING_FIELD", "The first message must be the header", field="header")
     header = message.header
     _check_names(list(header.on), "header.on")
     if not (header.update_matched or header.insert_not_matched or header.delete_not_matched_by_source):
         done = "update_matched, insert_not_matched, delete_not_matched_by_source"
         raise InvalidArgument(
-            "MISSING_FIELD", f"Nothing is to be done: set any of {done}", field="header.update_matched"
+            "MISSING_FIELD", f"The merge would change nothing: set any of {done}", field="header.update_matched"
         )
     rules = MergeRules(
         on=tuple(header.on),
@@ -242,7 +242,9 @@ def _one_row(stream: bytes) -> pa.RecordBatch:
         check_utf8(rows.schema)
         rows.validate(full=True)
     except (pa.ArrowException, OSError, EOFError, ValueError) as error:
-        raise InvalidArgument("BAD_STREAM", f"The values are no Arrow IPC stream: {error}", field="values") from None
+        raise InvalidArgument(
+            "BAD_STREAM", f"The values are not an Arrow IPC stream: {error}", field="values"
+        ) from None
     if rows.num_rows != 1 or not rows.num_columns:
         message = f"The values have {rows.num_rows} rows and {rows.num_columns} columns: send one row"
         raise InvalidArgument("BAD_STREAM", message, field="values")
@@ -259,7 +261,9 @@ def added_from_proto(message: tables_pb2.AddPlainColumnsRequest) -> ChangeColumn
     schema = checked_names(given, field)
     for column in schema:
         if not column.nullable:
-            raise InvalidArgument("BAD_COLUMN", f"'{column.name}' begins with NULLs, and may be NULL", field=field)
+            raise InvalidArgument(
+                "BAD_COLUMN", f"Column '{column.name}' has only NULLs at first, so it must be nullable", field=field
+            )
     return ChangeColumnsRequest(**_changing(message), added=tuple(schema))
 
 
@@ -292,7 +296,7 @@ def _altered(column: tables_pb2.PlainColumnAlteration) -> AlteredColumn:
         column.nullable if column.HasField("nullable") else None,
     )
     if found == AlteredColumn(column.name):
-        raise InvalidArgument("BAD_COLUMN", f"Nothing is to happen to '{column.name}'", field="columns")
+        raise InvalidArgument("BAD_COLUMN", f"No change of column '{column.name}' is given", field="columns")
     if found.new_name is not None:
         check_column_name(found.new_name, "columns.new_name")
     return found
@@ -327,7 +331,7 @@ def bytes_of(message: tables_pb2.AppendRowsRequest | tables_pb2.MergeRowsRequest
         InvalidArgument: BAD_STREAM – a second header.
     """
     if message.WhichOneof("part") == "header":
-        raise InvalidArgument("BAD_STREAM", "Only the first message is a header", field="header")
+        raise InvalidArgument("BAD_STREAM", "Only the first message may be a header", field="header")
     return message.arrow_ipc
 
 

@@ -227,7 +227,7 @@ def _parse_command(raw: bytes, kind: type[_Command], field: str) -> _Command:
             return json_format.Parse(raw, kind())
         return kind.FromString(raw)
     except (json_format.ParseError, DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"{field} is no {kind.DESCRIPTOR.full_name}, neither as bytes nor as JSON: {error}"
+        message = f"{field} is not a {kind.DESCRIPTOR.full_name}, as bytes or as JSON: {error}"
         raise InvalidArgument("BAD_MESSAGE", message, field=field) from None
 
 
@@ -303,7 +303,9 @@ class FlightServicer:
         check_draining(self._draining)
         first = await anext(requests, None)
         if first is None or first.carried is None:
-            raise InvalidArgument("MISSING_FIELD", "The first message has a descriptor", field="flight_descriptor")
+            raise InvalidArgument(
+                "MISSING_FIELD", "The first message must have a descriptor", field="flight_descriptor"
+            )
         command = first.carried
         command.request_id = command.request_id or uuid.uuid4().hex
         if command.create_table:
@@ -386,7 +388,9 @@ async def _stream(first: PutMessage, others: AsyncIterator[PutMessage]) -> Async
         yield piece
     async for message in others:
         if message.carried is not None:
-            raise InvalidArgument("BAD_STREAM", "Only the first message has a descriptor", field="flight_descriptor")
+            raise InvalidArgument(
+                "BAD_STREAM", "Only the first message may have a descriptor", field="flight_descriptor"
+            )
         for piece in message.part.pieces():
             yield piece
     await asyncio.sleep(_CANCELLED_WITHIN_SECONDS)

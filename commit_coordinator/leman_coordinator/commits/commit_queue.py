@@ -313,7 +313,7 @@ class CommitQueue:
         try:
             await self._retrying(group_commit.install_candidates, turn)
         except CommitConflict as conflict:
-            lost = Rejection("CONFLICT", f"Other writers of the table came first each time: {conflict}")
+            lost = Rejection("CONFLICT", f"Other writers changed the table at every try: {conflict}")
             for candidate in turn:
                 candidate.decision = candidate.decision or preconditions.rejected_outcome(candidate, lost)
         except LemanError as error:
@@ -333,7 +333,7 @@ class CommitQueue:
             result = await work
             ticket.succeed(replace(result, incarnation=self._incarnation))
         except CommitConflict as conflict:
-            ticket.fail(Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}"))
+            ticket.fail(Aborted("CONFLICT", f"Other writers changed the table at every try: {conflict}"))
         except LemanError as error:
             ticket.fail(error)
         except Exception as error:  # noqa: BLE001 -- the one that waits must hear of any error
@@ -481,7 +481,9 @@ def _check_fragments(request: ReplaceRequest) -> None:
     Only decisions on fragments answer a request, so it would wait forever.
     """
     if not request.replacements:
-        raise InvalidArgument("MISSING_FIELD", "There is no fragment to commit", field="replace_column.fragments")
+        raise InvalidArgument(
+            "MISSING_FIELD", "The request has no fragment to commit", field="replace_column.fragments"
+        )
 
 
 def _close_all(turn: Sequence[Candidate], error: LemanError) -> None:

@@ -253,7 +253,7 @@ def fenced_rejection(table: TableSnapshot, job_id: str, attempt: int) -> Rejecti
         return None
     return Rejection(
         ATTEMPT_FENCED,
-        f"Job {job_id} was taken over: attempt {begun} has begun, this is attempt {attempt}. Stop; what was finished "
+        f"Job {job_id} was taken over: attempt {begun} has begun, this is attempt {attempt}. Stop; finished work "
         "is kept, and the job's state stands in its history",
     )
 

@@ -286,7 +286,7 @@ def optimize_indices(uri: str, columns: Sequence[str], names: Sequence[str]) -> 
     try:
         return trying(optimize_once, uri, columns, names)
     except CommitConflict as conflict:
-        raise Aborted("CONFLICT", f"Other writers of the table came first each time: {conflict}", uri=uri) from None
+        raise Aborted("CONFLICT", f"Other writers changed the table at every try: {conflict}", uri=uri) from None
     except CommitUnclear as unclear:
         raise Unavailable(
             "COMMIT_UNKNOWN", f"It is unknown whether the indexes were updated: {unclear}. Retry the call.", uri=uri

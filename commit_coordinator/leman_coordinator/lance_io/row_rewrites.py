@@ -521,7 +521,7 @@ class StagedMerge:
             if pa.types.is_nested(kind) or arrow_types.is_blob(schema.field(name)) or isinstance(kind, pa.JsonType):
                 raise InvalidArgument(
                     "BAD_COLUMN",
-                    f"Rows cannot be matched by '{excerpt(name)}', which is no plain value but {excerpt(str(kind))}: "
+                    f"Rows cannot be matched by '{excerpt(name)}' of type {excerpt(str(kind))}: "
                     "name a column of numbers, text, bytes or times",
                     field="header.on",
                 )

@@ -444,8 +444,8 @@ def read_batches(incoming: Incoming) -> tuple[pa.Schema, Iterator[pa.RecordBatch
         check_utf8(reader.schema)
     except (pa.ArrowException, OSError, EOFError, ValueError, InvalidArgument) as error:
         message = (
-            "The bytes are no Arrow IPC stream, which begins with a schema: write them with Arrow's stream writer, "
-            f"and not as an Arrow file, Parquet or JSON. Arrow says: {error}"
+            "The bytes are not an Arrow IPC stream, which begins with a schema: write them with Arrow's stream writer, "
+            f"not as an Arrow file, Parquet or JSON. Arrow says: {error}"
         )
         raise InvalidArgument("BAD_STREAM", message, field="arrow_ipc") from None
     return reader.schema, _checked(reader, incoming)

@@ -199,7 +199,7 @@ class Fitting:
         if whole and required:
             raise FailedPrecondition(
                 "COLUMN_REQUIRED",
-                f"Column '{required[0]}' cannot be NULL, and the rows do not have it",
+                f"Column '{required[0]}' cannot be NULL, and is missing in the rows",
                 column=required[0],
             )
         #: The columns of the rows, in the table's order.

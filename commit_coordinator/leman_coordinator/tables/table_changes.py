@@ -208,7 +208,7 @@ def _check_fits(base: TableSnapshot, request: AppendRowsRequest) -> None:
     given = {column.name for column in request.columns}
     lacking = [f.name for f in base.fields if not f.arrow.nullable and f.name not in given]
     if lacking:
-        raise Aborted("SCHEMA_CHANGED", f"Column '{lacking[0]}' has to have values since the rows were sent")
+        raise Aborted("SCHEMA_CHANGED", f"Column '{lacking[0]}' has become non-nullable since the rows were sent")
     row_commits.check_files(request.uri, request.files)
 
 
@@ -250,7 +250,7 @@ def _drop(table: TableHandle, base: TableSnapshot, request: ChangeColumnsRequest
     columns = [_column(base, name) for name in request.dropped]
     if len(columns) == len(base.fields):
         raise FailedPrecondition(
-            "LAST_COLUMN", f"Table {request.uri} would have no column: drop the table", uri=base.uri
+            "LAST_COLUMN", f"Table {request.uri} would have no columns left: drop the table", uri=base.uri
         )
     if not request.force:
         _check_unused(base, columns, "dropped", by_name=True)

@@ -86,7 +86,7 @@ def check_storable(column: str, kind: pa.DataType, file_format: tuple[int, int])
     if zone is not None:
         raise FailedPrecondition(
             "TYPE_NOT_STORABLE",
-            f"Column '{column}' cannot have the type {kind}: nothing is known of the time zone {zone.tz!r}. Name one "
+            f"Column '{column}' cannot have the type {kind}: the time zone {zone.tz!r} is unknown. Use one "
             "of the IANA database, like Europe/Zurich, or an offset, like +02:00",
             column=column,
             type=kind,

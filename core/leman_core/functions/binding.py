@@ -105,6 +105,6 @@ def read(field: pa.Field) -> ColumnBinding | None:
         raise DataLoss(
             "BINDING_DAMAGED",
             f"The metadata of column '{field.name}' does not say which function fills it ({error}): "
-            "restore the version before; where there is none, drop the column and add it again",
+            "restore the previous version; without one, drop the column and add it again",
             column=field.name,
         ) from None

@@ -204,7 +204,7 @@ def _check_policy(udf: UdfDefinition) -> None:
         try:
             re.compile(rule.message_pattern)
         except re.error as error:
-            what = f"has a rule whose pattern {rule.message_pattern!r} is no regular expression: {error}"
+            what = f"has a rule whose pattern {rule.message_pattern!r} is not a valid regular expression: {error}"
             raise _bad(udf, what, "error_policy.rules.message_pattern") from None
         if rule.action is not ErrorAction.RETRY:
             continue
@@ -216,7 +216,7 @@ def _check_policy(udf: UdfDefinition) -> None:
 def _check_resources(udf: UdfDefinition) -> None:
     wanted = udf.resources
     if wanted.num_cpus < 0 or wanted.memory_bytes < 0:
-        raise _bad(udf, "cannot ask for less than nothing", "resources")
+        raise _bad(udf, "cannot ask for a negative amount", "resources")
     gpus = wanted.num_gpus
     if not (math.isfinite(gpus) and (0 <= gpus <= _SHARED_GPU or (gpus > 0 and gpus == int(gpus)))):
         raise _bad(
@@ -233,9 +233,7 @@ def _check_sql(udf: UdfDefinition) -> None:
     expressions.check_expression(udf.sql_expression, udf.input_columns)
     read = expressions.columns_of_expression(udf.sql_expression, udf.input_columns)
     if not read or set(read) != set(udf.input_columns):
-        raise _bad(
-            udf, f"has to name the columns it reads and no others; those it reads: {list(read)}", "input_columns"
-        )
+        raise _bad(udf, f"must name exactly the columns that it reads: {list(read)}", "input_columns")
 
 
 def _check_remote(udf: UdfDefinition) -> None:

@@ -130,9 +130,9 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         told = json.loads(body)
     except (ValueError, RecursionError):
-        raise ProtocolError("an answer is no JSON") from None
+        raise ProtocolError("an answer is not JSON") from None
     if not isinstance(told, dict):
-        raise ProtocolError("an answer is no JSON object")
+        raise ProtocolError("an answer is not a JSON object")
     return told
 
 
@@ -144,7 +144,7 @@ def _name(told: str) -> str:
 def _text(told: dict[str, Any], key: str) -> str:
     value = told.get(key)
     if not isinstance(value, str) or not value:
-        raise ProtocolError(f"'{key}' is missing, or no text")
+        raise ProtocolError(f"'{key}' is missing, or not a text")
     return value
 
 
@@ -153,7 +153,7 @@ def _schema(told: dict[str, Any], key: str) -> pa.Schema:
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(_text(told, key), validate=True)))
         check_utf8(schema)
     except (binascii.Error, pa.ArrowException, OSError, ValueError) as error:
-        raise ProtocolError(f"'{key}' is no Arrow schema in base64: {error}") from None
+        raise ProtocolError(f"'{key}' is not an Arrow schema in base64: {error}") from None
     return schema
 
 
@@ -177,7 +177,7 @@ def tls_fault(access: ServerAccess, said: str) -> str | None:
     if not address.tls:
         return _hidden_tls(address)
     if "empty address list" in said:
-        return f"`ca`, `cert` or `key` are no certificates in PEM, or do not fit together: correct them in {_FILE}"
+        return f"`ca`, `cert` or `key` are not valid PEM, or do not match: correct them in {_FILE}"
     with contextlib.suppress(OSError):  # it is away, or hung up
         fault = _handshake_fault(address, access)
         if fault is not None:
@@ -207,7 +207,7 @@ def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
     try:
         strict = ssl.create_default_context(cadata=access.ca or None)
     except (ssl.SSLError, ValueError):
-        return f"`ca` is no certificate in PEM: correct it in {_FILE}"
+        return f"`ca` is not a valid PEM certificate: correct it in {_FILE}"
     strict.set_alpn_protocols(["h2"])
     with _connected(address) as plain:
         try:
@@ -225,9 +225,7 @@ def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
             )
         with secured:
             if secured.selected_alpn_protocol() != "h2":
-                return (
-                    "the server does not agree to HTTP/2 over TLS (ALPN h2): it is no Flight server, or a proxy's fault"
-                )
+                return "the server does not agree to HTTP/2 over TLS (ALPN h2): it is not a Flight server, or a proxy is wrong"
             return _refused_later(secured, access)
 
 

@@ -182,7 +182,7 @@ class Job:
             TypeError: it is not.
         """
         if not isinstance(self.request, BackfillSpec):
-            raise TypeError(f"job {self.job_id} is no backfill")
+            raise TypeError(f"job {self.job_id} is not a backfill")
         return self.request
 
     @property
@@ -193,7 +193,7 @@ class Job:
             TypeError: it does not.
         """
         if not isinstance(self.request, RefreshSpec):
-            raise TypeError(f"job {self.job_id} is no refresh")
+            raise TypeError(f"job {self.job_id} is not a refresh")
         return self.request
 
     @property

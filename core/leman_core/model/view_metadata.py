@@ -56,8 +56,8 @@ def from_metadata(metadata: Mapping[bytes, bytes], uri: str = "") -> ViewDefinit
     except Damaged as error:
         raise DataLoss(
             "VIEW_DAMAGED",
-            f"The table's metadata does not say what the view holds ({error}): restore the version before; where "
-            "there is none, drop the view and create it again",
+            f"The table's metadata does not say what the view holds ({error}): restore the previous version; "
+            "without one, drop the view and create it again",
         ) from None
 
 

@@ -220,7 +220,7 @@ def _check_digits(name: str, bits: int, size: Sequence[str]) -> None:
     if len(name) > _LONGEST_TYPE or not 0 < int(size[0]) <= most or any(abs(int(places)) > most for places in size[1:]):
         wider = f", and arrow_cast(…, 'Decimal256(…, …)') one of {_DECIMAL_DIGITS[256]}" if bits == 128 else ""
         shown = name if len(name) <= _LONGEST_TYPE else f"{name[:_LONGEST_TYPE]}…"
-        raise invalid_filter(f"{shown} is no type: such a decimal has 1 to {most} digits{wider}")
+        raise invalid_filter(f"{shown} is not a valid type: such a decimal has 1 to {most} digits{wider}")
 
 
 def _cast_numbers(found: Sequence[Token]) -> Iterator[Token]:

@@ -351,7 +351,7 @@ def _day(match: re.Match[str], said: str) -> dt.date:
     try:
         return dt.date.fromisoformat(match["date"])
     except ValueError as error:
-        raise invalid_filter(f"'{said}' is no time: {error}") from None
+        raise invalid_filter(f"'{said}' is not a valid time: {error}") from None
 
 
 def _clock(match: re.Match[str]) -> int:
@@ -359,7 +359,7 @@ def _clock(match: re.Match[str]) -> int:
     try:
         clock = dt.time.fromisoformat(match["clock"])
     except ValueError as error:
-        raise invalid_filter(f"'{match['clock']}' is no time: {error}") from None
+        raise invalid_filter(f"'{match['clock']}' is not a valid time: {error}") from None
     return (clock.hour * 3600 + clock.minute * 60 + clock.second) * _NANOSECONDS + _fraction(match)
 
 
@@ -388,7 +388,7 @@ def _offset(zone: str) -> int:
     digits = zone[1:].replace(":", "").ljust(4, "0")
     seconds = int(digits[:2]) * 3600 + int(digits[2:]) * 60
     if seconds >= _DAY:
-        raise invalid_filter(f"'{zone}' is no time zone")
+        raise invalid_filter(f"'{zone}' is not a time zone")
     return -seconds if zone[0] == "-" else seconds
 
 
@@ -401,7 +401,5 @@ def _offset_at(zone: str, wall: dt.datetime) -> int:
     try:
         offset = wall.replace(tzinfo=zoneinfo.ZoneInfo(zone)).utcoffset()
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
-        raise invalid_filter(
-            f"nothing is known of the time zone {zone}: write times with an offset, like …T00:00Z"
-        ) from None
+        raise invalid_filter(f"the time zone {zone} is unknown: write times with an offset, like …T00:00Z") from None
     return 0 if offset is None else int(offset.total_seconds())

@@ -69,7 +69,9 @@ def schema_from_json(message: types_pb2.JsonArrowSchema, field: str) -> pa.Schem
         described = pa.schema(fields, _bytes(message.metadata) or None)
         return pa.ipc.read_schema(pa.BufferReader(described.serialize()))  # gives extension types their own form
     except (pa.ArrowException, ValueError, TypeError, OverflowError, KeyError) as error:
-        raise InvalidArgument("BAD_SCHEMA", f"{field} describes no Arrow schema: {error}", field=field) from None
+        raise InvalidArgument(
+            "BAD_SCHEMA", f"{field} does not describe an Arrow schema: {error}", field=field
+        ) from None
 
 
 def type_from_json(message: types_pb2.JsonArrowDataType, field: str) -> pa.DataType:
@@ -176,7 +178,7 @@ def _type_from_json(message: types_pb2.JsonArrowDataType) -> pa.DataType:
         return values
     index = _PLAIN.get(message.dictionary_index_type.lower())
     if index is None or not pt.is_integer(index):
-        raise ValueError(f"'{message.dictionary_index_type}' is no type of integers")
+        raise ValueError(f"'{message.dictionary_index_type}' is not an integer type")
     return pa.dictionary(index, values)
 
 
@@ -206,7 +208,7 @@ def _nested_from_json(name: str, message: types_pb2.JsonArrowDataType) -> pa.Dat
         return pa.struct([_field_from_json(child) for child in message.fields])
     if name == "map":
         return _map_of(_only_field(message).type)
-    raise ValueError(f"'{message.type}' is no type that is known")
+    raise ValueError(f"'{message.type}' is not a known type")
 
 
 def _map_of(entries: pa.DataType) -> pa.DataType:
@@ -230,13 +232,13 @@ def _length(message: types_pb2.JsonArrowDataType) -> int:
 def _unit(message: types_pb2.JsonArrowDataType, otherwise: str) -> str:
     unit = message.unit or otherwise
     if unit not in _UNITS:
-        raise ValueError(f"'{unit}' is no unit of time: {', '.join(_UNITS)}")
+        raise ValueError(f"'{unit}' is not a unit of time; use one of {', '.join(_UNITS)}")
     return unit
 
 
 def _timezone(message: types_pb2.JsonArrowDataType) -> str:
     if CONTROL_CHARACTERS.search(message.timezone):
-        raise ValueError(f"'{excerpt(message.timezone)}' is no timezone")
+        raise ValueError(f"'{excerpt(message.timezone)}' is not a time zone")
     return str(message.timezone)
 
 

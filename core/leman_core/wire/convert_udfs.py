@@ -353,7 +353,7 @@ def _check(message: jobs_pb2.PreviewFunctionRequest, spec: PreviewSpec) -> None:
     if spec.udf_version and not spec.udf_name:
         raise InvalidArgument("BAD_REQUEST", "a version of a function needs its name", field="udf")
     if message.WhichOneof("function") is not None and not spec.names_function:
-        raise InvalidArgument("BAD_REQUEST", "the function that is given is empty: name one", field="function")
+        raise InvalidArgument("BAD_REQUEST", "the given function is empty: name one", field="function")
     if spec.sql_expression and spec.input_columns:
         raise InvalidArgument(
             "BAD_REQUEST", "a SQL expression names its columns itself: leave input_columns out", field="input_columns"

@@ -199,10 +199,10 @@ def labels_from_proto(labels: Mapping[str, str], field: str = "labels") -> dict[
         InvalidArgument: BAD_LABEL – too many labels, or an invalid key or value.
     """
     if len(labels) > _MOST_LABELS:
-        raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: give {_MOST_LABELS} at the most", field=field)
+        raise InvalidArgument("BAD_LABEL", f"{len(labels)} labels: at most {_MOST_LABELS} are allowed", field=field)
     for key, value in labels.items():
         if not _LABEL_KEY.fullmatch(key):
-            message = f"{excerpt(key)!r} is no key of a label: 1 to 63 letters, digits, _, -, . or /"
+            message = f"{excerpt(key)!r} is not a valid label key: use 1 to 63 letters, digits, _, -, . or /"
             raise InvalidArgument("BAD_LABEL", message, field=field)
         if len(value.encode()) > _MOST_LABEL_BYTES:
             message = f"the value of label {key} has {len(value.encode())} bytes: {_MOST_LABEL_BYTES} are allowed"
@@ -238,10 +238,12 @@ def env_from_proto(env: Mapping[str, str], field: str = "env") -> dict[str, str]
         InvalidArgument: BAD_ENV – too many variables, or an invalid name or value.
     """
     if len(env) > MOST_VARIABLES:
-        raise _bad(f"{len(env)} environment variables: give {MOST_VARIABLES} at the most", field)
+        raise _bad(f"{len(env)} environment variables: at most {MOST_VARIABLES} are allowed", field)
     for name, value in env.items():
         if not _NAME.fullmatch(name):
-            raise _bad("An environment variable has a name of letters, digits and _, and no digit first", field)
+            raise _bad(
+                "The name of an environment variable has letters, digits and _, and does not begin with a digit", field
+            )
         if name.upper() in _THREAD_COUNTS:
             message = (
                 f"{name} has no effect on a job, as numpy is there before its variables are: have the function say how "

@@ -244,7 +244,7 @@ def _word(words: type[Word], prefix: str, numbers: Any, number: int) -> Word:
     try:
         return words[numbers.Name(number).removeprefix(prefix)]
     except (KeyError, ValueError):
-        raise InvalidArgument("UNKNOWN_VALUE", f"{number} is no {words.__name__} that this release knows") from None
+        raise InvalidArgument("UNKNOWN_VALUE", f"{number} is not a {words.__name__} that this release knows") from None
 
 
 # ruff: noqa: D103 - x_to_proto and x_from_proto say it all

@@ -224,7 +224,7 @@ def preview_from_proto(message: jobs_pb2.PreviewFunctionRequest) -> PreviewReque
         )
     if message.bundle and not message.definition.python_bundle.sha256:
         raise InvalidArgument(
-            "BAD_REQUEST", "a bundle belongs to a definition with its digest: send that too", field="bundle"
+            "BAD_REQUEST", "a bundle needs a definition with its digest: send that too", field="bundle"
         )
     return PreviewRequest(
         message=without_secrets(message, keys=False),

@@ -238,7 +238,7 @@ class JobServicer(jobs_pb2_grpc.JobServiceServicer):
         if not request.HasField("filter"):
             raise InvalidArgument(
                 "MISSING_FIELD",
-                "filter is not set: an empty one cancels all jobs of the database",
+                "filter is not set: set an empty one to cancel all jobs of the database",
                 field="filter",
             )
         wanted = convert_jobs.filter_from_proto(request.filter)
@@ -363,7 +363,7 @@ def _changes(request: jobs_pb2.UpdateJobRequest) -> dict[str, Any]:
     named = set(request.update_mask.paths)
     if not named or named - {"labels", "priority"}:
         raise InvalidArgument(
-            "BAD_UPDATE_MASK", "update_mask names what is changed: labels, priority or both", field="update_mask"
+            "BAD_UPDATE_MASK", "update_mask must name the changed fields: labels, priority or both", field="update_mask"
         )
     changes: dict[str, Any] = {}
     if "labels" in named:
@@ -407,4 +407,4 @@ def _asked(request: jobs_pb2.CreateJobRequest) -> BackfillSpec | RefreshSpec:
         case "refresh":
             return convert_views.refresh_spec_from_proto(request.refresh)
         case _:
-            raise InvalidArgument("BAD_REQUEST", "say either backfill or refresh", field="backfill")
+            raise InvalidArgument("BAD_REQUEST", "set either backfill or refresh", field="backfill")

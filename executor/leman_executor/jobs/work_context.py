@@ -61,7 +61,7 @@ def check_functions_unchanged(
             raise PermissionDenied(
                 "ENV_NOT_ALLOWED",
                 f"Column {column} {had} when the job was given environment variables ({listed}), and has {function} "
-                "now, which is given none. What was finished is kept; run it again with env if that one may have them",
+                "now, which is given none. Finished work is kept; run it again with env if that one may have them",
                 column=column,
                 env_names=listed,
             )

@@ -355,7 +355,7 @@ class Admission:
         if self._databases.at(asked.request.database).jobs.was_deleted(job.job_id):
             raise AlreadyExists(
                 "REQUEST_ID_REUSED",
-                f"the job of request id {asked.request_id!r} was deleted: take a new id",
+                f"the job of request id {asked.request_id!r} was deleted: use a new id",
                 request_id=asked.request_id,
             )
         run = self._supervisor.run_of(job, asked.attributes.env)
@@ -426,7 +426,7 @@ class Admission:
             if lease is LeaseOutcome.OURS or self._leases.is_alone:  # else another executor may be about to create it
                 run.prefetch(plan)
         else:
-            run.status.note("queue", "as many jobs run as may: it waits for its turn")
+            run.status.note("queue", "queued: the limit of running jobs is reached")
         await run.status.move(JobState.RUNNING if at_once else JobState.PENDING)
         if not await self._env_values.keep(job.key, run.status.env):
             notice = self._env_notices.next(job.request.database, run.status.env)

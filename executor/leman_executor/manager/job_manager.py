@@ -111,7 +111,7 @@ def local_run(running: RunningJobs, job: Job) -> JobRun:
     """
     run = running.run_of(job)
     if run is None:
-        raise Unavailable("JOB_ELSEWHERE", f"Job {job.job_id} is run by another executor: ask that one")
+        raise Unavailable("JOB_ELSEWHERE", f"Job {job.job_id} is run by another executor: call that one")
     return run
 
 
@@ -321,7 +321,7 @@ class JobManager:
         """
         job = await self.get(database, job_id)
         if job.state.terminal:
-            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended, and stays as it is", job_id=job_id)
+            raise FailedPrecondition("JOB_ENDED", f"Job {job_id} has ended and cannot be changed", job_id=job_id)
         run = local_run(self._running, job)
         run.status.update(**changes)
         await self._store.save(run.status.job)

@@ -47,7 +47,9 @@ class JobQueries:
             await database.reload_after(_DELETED_SECONDS)  # another executor may have deleted it
             job = database.jobs.get(job_id)
         if job is None:
-            raise NotFound("JOB_NOT_FOUND", f"There is no job {job_id}: JobService.ListJobs lists all", job_id=job_id)
+            raise NotFound(
+                "JOB_NOT_FOUND", f"Job {job_id} does not exist: JobService.ListJobs lists all jobs", job_id=job_id
+            )
         return self._running.current(job)
 
     async def list_jobs(self, path: str, listing: JobListing) -> list[Job]:

@@ -423,15 +423,15 @@ class JobQueue:
             whose = f"'{job.caller}'" if job.caller else "callers without a name"
             raise ResourceExhausted(
                 "TOO_MANY_WAITING_JOBS",
-                f"{own} jobs of {whose} wait, as many as may: wait until some have had their turn, or cancel them",
+                f"{own} jobs of {whose} wait already: wait until some have run, or cancel them",
                 retry_after_seconds=_RETRY_SECONDS,
             )
         most, of_database = self._most_waiting_in(job.database), self._order.waiting_in(job.database)
         if most is not None and of_database >= most:
             raise ResourceExhausted(
                 "TOO_MANY_WAITING_JOBS",
-                f"{of_database} jobs of {job.database} wait, as many as its registration allows: wait until some have "
-                "had their turn, or cancel them",
+                f"{of_database} jobs of {job.database} wait, as many as its registration allows: wait until some "
+                "have run, or cancel them",
                 retry_after_seconds=_RETRY_SECONDS,
             )
         if waiting >= self._most_waiting:

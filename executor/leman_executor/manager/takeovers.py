@@ -413,7 +413,7 @@ def _deaths(job: Job) -> int:
 
 def _executor_lost(deaths: int) -> JobError:
     message = (
-        f"The executor died {deaths} times while it ran this job. What was finished is kept; "
+        f"The executor died {deaths} times while it ran this job. Finished work is kept; "
         "run the backfill again once the cause is found."
     )
     return JobError(kind="Unavailable", reason="EXECUTOR_LOST", message=message)

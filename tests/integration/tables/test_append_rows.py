@@ -195,7 +195,7 @@ def test_what_is_no_arrow_at_all_is_said_to_be_none(table):
             return caught.value.details()
 
     assert run(scenario).startswith(
-        "The bytes are no Arrow IPC stream, which begins with a schema: write them with Arrow's"
+        "The bytes are not an Arrow IPC stream, which begins with a schema: write them with Arrow's"
     )
 
 

@@ -45,7 +45,7 @@ def test_it_answers_and_stops(tmp_path, monkeypatch):
             jobs = jobs_pb2_grpc.JobServiceStub(channel)
             listed = await jobs.ListJobs(jobs_pb2.ListJobsRequest(database=str(tmp_path)))
             assert list(listed.jobs) == []
-            with pytest.raises(grpc.aio.AioRpcError, match="There is no job job-1"):
+            with pytest.raises(grpc.aio.AioRpcError, match="Job job-1 does not exist"):
                 await jobs.GetJob(jobs_pb2.GetJobRequest(database=str(tmp_path), job_id="job-1"))
             assert service.abilities() == {"leman.functions": None}
             assert FUNCTIONS_AVAILABLE.values() == [(1.0, {})]
