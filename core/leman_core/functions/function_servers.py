@@ -225,7 +225,7 @@ def _handshake_fault(address: Address, access: ServerAccess) -> str | None:
             )
         with secured:
             if secured.selected_alpn_protocol() != "h2":
-                return "the server does not agree to HTTP/2 over TLS (ALPN h2): it is not a Flight server, or a proxy is wrong"
+                return "the server does not agree to HTTP/2 over TLS (ALPN h2): no Flight server, or a proxy in front"
             return _refused_later(secured, access)
 
 
